@@ -1,0 +1,60 @@
+"""ELMo for today: run every published model, exactly and fast.
+
+Importing torch takes seconds, so each public name is resolved when it is first asked for.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from elmokit.config import BiLMConfig as BiLMConfig
+    from elmokit.config import CharacterConfig as CharacterConfig
+    from elmokit.embedder import Embedder as Embedder
+    from elmokit.embedder import load as load
+    from elmokit.errors import ConfigError as ConfigError
+    from elmokit.errors import ElmokitError as ElmokitError
+    from elmokit.errors import FormatError as FormatError
+    from elmokit.errors import InputError as InputError
+    from elmokit.errors import NumericError as NumericError
+    from elmokit.formats import Pretrained as Pretrained
+    from elmokit.formats import convert as convert
+    from elmokit.formats import save as save
+    from elmokit.model.bilm import BiLM as BiLM
+    from elmokit.model.bilm import State as State
+    from elmokit.model.elmo import Elmo as Elmo
+    from elmokit.model.mix import ScalarMix as ScalarMix
+    from elmokit.text.batch import Batch as Batch
+
+__version__ = "0.1.0"
+
+_ROOMS = {
+    "BiLM": "model.bilm",
+    "BiLMConfig": "config",
+    "Batch": "text.batch",
+    "CharacterConfig": "config",
+    "ConfigError": "errors",
+    "Elmo": "model.elmo",
+    "ElmokitError": "errors",
+    "Embedder": "embedder",
+    "FormatError": "errors",
+    "InputError": "errors",
+    "NumericError": "errors",
+    "Pretrained": "formats",
+    "ScalarMix": "model.mix",
+    "State": "model.bilm",
+    "convert": "formats",
+    "load": "embedder",
+    "save": "formats",
+}
+
+__all__ = ["__version__", *_ROOMS]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> object:
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'elmokit' has no attribute {name!r}")
+    return getattr(import_module(f"elmokit.{_ROOMS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

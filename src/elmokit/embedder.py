@@ -1,0 +1,327 @@
+"""Sentences become vectors: plan batches, keep word types, restore order."""
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit import formats
+from elmokit.cache import WordCache
+from elmokit.config import BiLMConfig, Direction
+from elmokit.errors import InputError
+from elmokit.formats.native import read_state, write_state
+from elmokit.formats.pretrained import Pretrained
+from elmokit.model.bilm import BiLM, State
+from elmokit.pooling import LayerReduction, Pooling, Reduction, Vectors
+from elmokit.progress import Progress
+from elmokit.text.batch import check_sentence, place_words
+from elmokit.text.split import splitter
+
+StateWay = Literal["zero", "carry", "warm"]
+Layers = Literal["all", "top"] | int | Sequence[int]
+Directions = Literal["both", "forward", "backward"]
+
+# So many batches are planned together: enough to find sentences of one length.
+_BATCHES_PER_WINDOW = 4
+# The state of a warm start is what is left after reading so many empty sentences.
+_WARM_UP: tuple[list[str], ...] = ([],) * 10
+
+logger = logging.getLogger(__name__)
+
+
+def load(
+    source: str | Path,
+    weights: str | Path | None = None,
+    *,
+    split: str | None = None,
+    state: StateWay = "zero",
+    device: str | torch.device = "cpu",
+    tokens_per_batch: int = 4096,
+    cache_bytes: int = 2**28,
+) -> "Embedder":
+    """A model ready to embed: from a folder, a zip, or an options and a weights file."""
+    return Embedder(
+        formats.load(source, weights, split=split),
+        state=state,
+        device=device,
+        tokens_per_batch=tokens_per_batch,
+        cache_bytes=cache_bytes,
+    )
+
+
+class Embedder:
+    """A pretrained model that turns sentences into the vectors of its layers.
+
+    `state` says how a sentence starts: from `zero` (its vectors depend on it alone), from one
+    `warm` state for all (what is left after `warm_up`, ten empty sentences by default), or where
+    the sentence before it ended (`carry`, as the ancestors did). With `carry`, the k-th sentence
+    of a call goes on where the k-th of the call before stopped; a stream is one running text.
+    """
+
+    def __init__(
+        self,
+        pretrained: Pretrained,
+        *,
+        state: StateWay = "zero",
+        warm_up: Sequence[Sequence[str]] = _WARM_UP,
+        device: str | torch.device = "cpu",
+        tokens_per_batch: int = 4096,
+        cache_bytes: int = 2**28,
+    ) -> None:
+        if state not in ("zero", "carry", "warm"):
+            raise InputError(f"state is {state!r}, expected 'zero', 'carry' or 'warm'")
+        if tokens_per_batch < 1:
+            raise InputError(f"tokens_per_batch is {tokens_per_batch}, expected 1 or more")
+        self.pretrained = pretrained
+        self.bilm: BiLM = pretrained.model.bilm.to(device).eval()
+        self._way = state
+        self._tokens_per_batch = tokens_per_batch
+        self._cache = WordCache(self.bilm, pretrained.alphabet, cache_bytes)
+        self._carried = self._fresh_state(0)
+        self._warm = self._fresh_state(1)
+        if state == "warm":
+            everything = _Asked.all(self.bilm.config)
+            for sentence in warm_up:
+                _, self._warm = self._read([list(sentence)], self._warm, everything)
+
+    @property
+    def layers(self) -> int:
+        """How many layers a word has, the context-free one included."""
+        return self.bilm.config.layers + 1
+
+    @property
+    def dim(self) -> int:
+        """The size of a layer's vector."""
+        return self.bilm.config.vector_dim
+
+    @property
+    def cut_words(self) -> int:
+        """How many of the distinct words met so far were too long and were cut."""
+        return self._cache.cut
+
+    def embed(
+        self,
+        sentences: Iterable[Sequence[str]],
+        *,
+        layers: Layers = "all",
+        directions: Directions = "both",
+        boundaries: bool = False,
+        progress: bool | None = None,
+    ) -> list[Vectors]:
+        """For each sentence, in the caller's order, an array (layers, words, dim).
+
+        Layers and directions not asked for are not computed. `boundaries` keeps the vectors of
+        `<S>` and `</S>`. `progress` shows a line on stderr; None, on a terminal when it takes long.
+        """
+        asked = _Asked.of(self.bilm.config, layers, directions, boundaries)
+        listed = [*self._checked(sentences)]
+        windows = iter([listed]) if self._way == "carry" else self._windows(listed)
+        return [*self._stream(windows, asked, Progress(len(listed), shown=progress))]
+
+    def embed_stream(
+        self,
+        sentences: Iterable[Sequence[str]],
+        *,
+        layers: Layers = "all",
+        directions: Directions = "both",
+        boundaries: bool = False,
+        progress: bool | None = None,
+    ) -> Iterator[Vectors]:
+        """The arrays of `embed`, one after the other; sentences are taken as they are needed."""
+        asked = _Asked.of(self.bilm.config, layers, directions, boundaries)
+        checked = self._checked(sentences)
+        windows = ([s] for s in checked) if self._way == "carry" else self._windows(checked)
+        return self._stream(windows, asked, Progress(None, shown=progress))
+
+    def encode(
+        self,
+        texts: Iterable[str | Sequence[str]],
+        *,
+        layers: LayerReduction = "mean",
+        pooling: Pooling = "mean",
+        progress: bool | None = None,
+    ) -> Vectors:
+        """One vector a text, (texts, dim): its words' vectors, pooled; zero for one without words.
+
+        A text is raw (it is split into sentences and words as the model's text was) or a list of
+        words. `layers` are averaged ("mean"), chosen ("top" or a number), put end to end ("concat",
+        dim grows), or mixed by a ScalarMix.
+        """
+        if isinstance(texts, str):
+            raise TypeError("texts is one string, expected a list of texts: encode([text])")
+        reduction = Reduction.of(layers, pooling)
+        split_texts = [self.split(text) for text in texts]
+        stream = self.embed_stream(
+            (sentence for text in split_texts for sentence in text),
+            layers=reduction.layers,
+            progress=progress,
+        )
+        dim = self.dim * (self.layers if layers == "concat" else 1)
+        encoded = np.zeros((len(split_texts), dim), np.float32)
+        for place, text in enumerate(split_texts):
+            words = [reduction.reduce(next(stream)) for _ in text]  # (words, dim) each
+            if sum(map(len, words)):
+                encoded[place] = reduction.pool(np.concatenate(words))
+        return encoded
+
+    def split(self, text: str | Sequence[str]) -> list[list[str]]:
+        """The sentences of a raw text as lists of words; a list of words is one sentence."""
+        if not isinstance(text, str):
+            return [list(text)]
+        way = splitter(self.pretrained.split)
+        return [way.words(sentence) for sentence in way.sentences(text)]
+
+    def reset_state(self) -> None:
+        """Forget what was carried: the next sentences start from zero."""
+        self._carried = self._fresh_state(0)
+
+    def save_state(self, path: str | Path) -> None:
+        """What is carried, kept in a safetensors file."""
+        write_state(self._carried, Path(path))
+
+    def load_state(self, path: str | Path) -> None:
+        """Go on where `save_state` stopped."""
+        state = read_state(Path(path), self.bilm.config)
+        device = self.bilm.device
+        self._carried = State(state.output.to(device), state.memory.to(device))
+
+    def save(self, target: str | Path) -> None:
+        """The model as a new folder in elmokit's format."""
+        formats.save(self.pretrained, target)
+
+    def _stream(
+        self, windows: Iterable[list[list[str]]], asked: "_Asked", progress: Progress
+    ) -> Iterator[Vectors]:
+        with progress:
+            for window in windows:
+                cut_before = self.cut_words
+                vectors: dict[int, Vectors] = {}
+                for places in self._plan(window):
+                    sentences = [window[place] for place in places]
+                    arrays = self._embed_batch(sentences, places, asked)
+                    vectors.update(zip(places, arrays, strict=True))
+                if cut := self.cut_words - cut_before:
+                    logger.warning("%d words were too long for the model and were cut", cut)
+                progress.advance(sentences=len(window), words=sum(map(len, window)))
+                yield from (vectors.pop(place) for place in range(len(window)))
+
+    def _embed_batch(
+        self, sentences: list[list[str]], places: list[int], asked: "_Asked"
+    ) -> list[Vectors]:
+        """The vectors of sentences that are read together; `places` are their rows of the state."""
+        if self._way == "carry":
+            missing = max(places) + 1 - self._carried.sentences
+            if missing > 0:
+                self._carried = self._carried.followed_by(self._fresh_state(missing))
+            rows = torch.tensor(places, device=self.bilm.device)
+            layers, after = self._read(
+                sentences, self._carried.rows(rows), _Asked.all(self.bilm.config)
+            )
+            self._carried = self._carried.with_rows(rows, after)
+            layers = asked.choose(layers, self.bilm.config)
+        else:
+            start = self._warm.rows(torch.zeros(len(sentences), dtype=torch.long))
+            layers, _ = self._read(sentences, start, asked)
+        arrays = layers.cpu().numpy()
+        edge = 0 if asked.boundaries else 1
+        return [
+            arrays[:, row, edge : len(sentence) + 2 - edge].copy()
+            for row, sentence in enumerate(sentences)
+        ]
+
+    @torch.no_grad()
+    def _read(
+        self, sentences: list[list[str]], state: State, asked: "_Asked"
+    ) -> tuple[Tensor, State]:
+        placed = place_words(sentences)
+        return self.bilm.read(
+            self._cache.vectors(placed.types),
+            torch.from_numpy(placed.words).to(self.bilm.device),
+            state,
+            layers=asked.layers,
+            directions=asked.directions,
+        )
+
+    def _checked(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+        if isinstance(sentences, str):
+            raise TypeError("sentences is one string, expected a list of lists of words")
+        return (check_sentence(sentence, where) for where, sentence in enumerate(sentences))
+
+    def _windows(self, sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+        """Runs of sentences that are planned together."""
+        window: list[list[str]] = []
+        tokens = 0
+        for sentence in sentences:
+            window.append(sentence)
+            tokens += len(sentence) + 2
+            if tokens >= _BATCHES_PER_WINDOW * self._tokens_per_batch:
+                yield window
+                window, tokens = [], 0
+        if window:
+            yield window
+
+    def _plan(self, window: list[list[str]]) -> Iterator[list[int]]:
+        """Places of sentences of about one length, as many together as the budget allows."""
+        batch: list[int] = []
+        tokens = 0
+        for place in sorted(range(len(window)), key=lambda place: -len(window[place])):
+            length = len(window[place]) + 2
+            if batch and tokens + length > self._tokens_per_batch:
+                yield batch
+                batch, tokens = [], 0
+            batch.append(place)
+            tokens += length
+        if batch:
+            yield batch
+
+    def _fresh_state(self, sentences: int) -> State:
+        like = torch.zeros((), device=self.bilm.device)
+        return State.zeros(self.bilm.config, sentences, like=like)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Which vectors a caller wants."""
+
+    layers: tuple[int, ...]
+    directions: tuple[Direction, ...]
+    boundaries: bool
+
+    @classmethod
+    def of(
+        cls, config: BiLMConfig, layers: Layers, directions: Directions, boundaries: bool
+    ) -> "_Asked":
+        top = config.layers
+        numbers: Sequence[int]
+        if isinstance(layers, str):
+            if layers not in ("all", "top"):
+                raise InputError(f"layers is {layers!r}, expected 'all', 'top', or numbers")
+            numbers = range(top + 1) if layers == "all" else [top]
+        else:
+            numbers = [layers] if isinstance(layers, int) else layers
+        for number in numbers:
+            if not -top - 1 <= number <= top:
+                raise InputError(f"layer {number} was asked for, but the model has 0 to {top}")
+        if directions == "both":
+            chosen = config.directions
+        elif directions in config.directions:
+            chosen = (directions,)
+        else:
+            raise InputError(
+                f"directions is {directions!r}, but the model has {', '.join(config.directions)}"
+            )
+        return cls(tuple(number % (top + 1) for number in numbers), chosen, boundaries)
+
+    @classmethod
+    def all(cls, config: BiLMConfig) -> "_Asked":
+        return cls.of(config, "all", "both", boundaries=False)
+
+    def choose(self, layers: Tensor, config: BiLMConfig) -> Tensor:
+        """Of all layers and directions, those asked for."""
+        halves = layers[list(self.layers)].split(config.dim, 3)
+        return torch.cat([halves[config.directions.index(d)] for d in self.directions], 3)

@@ -1,0 +1,30 @@
+"""A failure becomes a sentence: every error raised on purpose.
+
+    ElmokitError
+    ├── ConfigError(ValueError)       a model or run described by numbers that cannot be
+    ├── FormatError(ValueError)       a file that is not what it should be
+    ├── InputError(ValueError)        text or arguments that cannot be used
+    └── NumericError(ArithmeticError) a vector that is not a number
+
+A message says where, what was found, what was expected, and what to do.
+"""
+
+
+class ElmokitError(Exception):
+    """Any failure that elmokit expects and explains."""
+
+
+class ConfigError(ElmokitError, ValueError):
+    """A model or run described by numbers that cannot be."""
+
+
+class FormatError(ElmokitError, ValueError):
+    """A file that is not what it should be."""
+
+
+class InputError(ElmokitError, ValueError):
+    """Text or arguments that cannot be used."""
+
+
+class NumericError(ElmokitError, ArithmeticError):
+    """A vector that is not a number."""

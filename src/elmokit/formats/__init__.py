@@ -1,0 +1,182 @@
+"""Files become models: every quirk of every foreign file lives here, and nowhere else."""
+
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+from elmokit.errors import FormatError, InputError
+from elmokit.formats import native
+from elmokit.formats.bilm_tf import read_bilm_tf, write_bilm_tf
+from elmokit.formats.pretrained import DEFAULT_SPLIT, Pretrained
+from elmokit.text.vocabulary import Vocabulary, read_vocabulary, write_vocabulary
+
+__all__ = ["Pretrained", "convert", "load", "save"]
+
+Format = Literal["elmokit", "bilm-tf"]
+
+_SIGNATURES = {
+    b"\x89HDF\r\n\x1a\n": "an HDF5 file",
+    b"PK\x03\x04": "a zip archive",
+    b"\x1f\x8b": "a gzip archive",
+    b"\x80\x02": "a pickle",
+    b"\x80\x03": "a pickle",
+    b"\x80\x04": "a pickle",
+}
+
+
+def load(
+    source: str | Path, weights: str | Path | None = None, *, split: str | None = None
+) -> Pretrained:
+    """The model of a folder, a zip, or an options and a weights file in either order.
+
+    `split` names how raw text is split, where the model's own way is not known or not wanted.
+    """
+    first = _existing(source)
+    if weights is not None:
+        return _load_pair(first, _existing(weights), split)
+    if first.is_dir():
+        return _load_folder(first, split)
+    kind = _kind(first)
+    if kind == "a zip archive":
+        return _load_zip(first, split)
+    if kind in ("an HDF5 file", "text"):
+        raise FormatError(
+            f"{first}: one file of two; give the options file and the weights file, or their folder"
+        )
+    raise FormatError(
+        f"{first}: this is {kind}, expected a folder, a zip, "
+        "or an options file with its weights file (HDF5)"
+    )
+
+
+def save(
+    pretrained: Pretrained,
+    target: str | Path,
+    *,
+    format: Format = "elmokit",
+    dtype: torch.dtype = torch.float32,
+) -> None:
+    """A model as a new folder; it appears under its name only when whole."""
+    target = Path(target)
+    if target.exists():
+        raise InputError(f"{target}: exists already; give the name of a new folder")
+    if not target.parent.is_dir():
+        raise InputError(f"{target}: {target.parent} is not a folder; make it first")
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        if format == "elmokit":
+            native.write_native(pretrained, unfinished, dtype=dtype)
+        elif format == "bilm-tf":
+            if dtype != torch.float32:
+                raise InputError("bilm-tf's files hold float32 only")
+            write_bilm_tf(pretrained, unfinished / "options.json", unfinished / "weights.hdf5")
+            if pretrained.vocabulary is not None:
+                write_vocabulary(pretrained.vocabulary, unfinished / "vocab.txt")
+        else:
+            raise InputError(f"format is {format!r}, expected 'elmokit' or 'bilm-tf'")
+        unfinished.chmod(0o755)
+        unfinished.rename(target)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def convert(source: str | Path, target: str | Path, *, format: Format = "elmokit") -> None:
+    """A model of any format as a new folder of the format asked for, without loss."""
+    save(load(source), target, format=format)
+
+
+def _load_folder(folder: Path, split: str | None) -> Pretrained:
+    if (folder / native.CONFIG).is_file() and (folder / native.WEIGHTS).is_file():
+        return native.read_native(folder, split=split)
+    options = _only(folder, sorted(folder.glob("*options*.json")), "options file (*options*.json)")
+    weights = _only(
+        folder, sorted([*folder.glob("*.hdf5"), *folder.glob("*.h5")]), "weights file (*.hdf5)"
+    )
+    return _load_pair(options, weights, split)
+
+
+def _load_pair(first: Path, second: Path, split: str | None) -> Pretrained:
+    kinds = {_kind(path): path for path in (first, second)}
+    if set(kinds) != {"an HDF5 file", "text"}:
+        found = ", ".join(f"{path} is {_kind(path)}" for path in (first, second))
+        raise FormatError(f"{found}; expected one options file (JSON) and one weights file (HDF5)")
+    weights = kinds["an HDF5 file"]
+    return read_bilm_tf(
+        kinds["text"], weights, vocabulary=_vocabulary_beside(weights), split=split or DEFAULT_SPLIT
+    )
+
+
+def _load_zip(path: Path, split: str | None) -> Pretrained:
+    """The model of a zip, as the NLPL repository ships them."""
+    wanted = (".json", ".hdf5", ".h5", ".txt", ".safetensors", ".md")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                for member in archive.infolist():
+                    name = Path(member.filename).name  # never a path of the archive's choosing
+                    if member.is_dir() or not name.endswith(wanted):
+                        continue
+                    if member.file_size > 2**26 and member.file_size > 100 * member.compress_size:
+                        raise FormatError(
+                            f"{path}: {name} declares {member.file_size:,} bytes in "
+                            f"{member.compress_size:,} packed ones; it is not what it seems"
+                        )
+                    with archive.open(member) as packed, open(Path(folder, name), "wb") as plain:
+                        shutil.copyfileobj(packed, plain, 2**20)
+            return _load_folder(Path(folder), split)
+        except (zipfile.BadZipFile, EOFError) as error:
+            raise FormatError(
+                f"{path}: cannot be unpacked ({error}); was the file cut short?"
+            ) from None
+        except FormatError as error:
+            raise FormatError(str(error).replace(folder, str(path))) from None
+
+
+def _vocabulary_beside(weights: Path) -> Vocabulary | None:
+    names = ("vocab.txt", "vocabulary.txt")
+    for path in [weights.parent / name for name in names]:
+        if path.is_file():
+            return read_vocabulary(path)
+    return None
+
+
+def _only(folder: Path, paths: list[Path], what: str) -> Path:
+    if len(paths) == 1:
+        return paths[0]
+    if paths:
+        names = ", ".join(path.name for path in paths)
+        raise FormatError(f"{folder}: more than one {what}: {names}; give the two files by name")
+    found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+    raise FormatError(
+        f"{folder}: no {what}; found {found}. Expected an elmokit folder "
+        "(config.json, model.safetensors) or options.json with weights.hdf5"
+    )
+
+
+def _existing(source: str | Path) -> Path:
+    if str(source).startswith(("http://", "https://", "s3://")):
+        raise FormatError(
+            f"{source}: nothing is downloaded here; download the file, then give its path"
+        )
+    path = Path(source)
+    if not path.exists():
+        raise FormatError(f"{path}: no such file or folder")
+    return path
+
+
+def _kind(path: Path) -> str:
+    """What a file is, by its first bytes: "an HDF5 file", "text", ..."""
+    if path.is_dir():
+        return "a folder"
+    with open(path, "rb") as file:
+        head = file.read(512)
+    for signature, kind in _SIGNATURES.items():
+        if head.startswith(signature):
+            return kind
+    if not head:
+        return "an empty file"
+    return "text" if b"\0" not in head else "a binary file of another kind"

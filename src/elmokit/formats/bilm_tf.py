@@ -1,0 +1,351 @@
+"""options.json and weights.hdf5 become a model, and back: bilm-tf, AllenNLP, NLPL, SeqVec."""
+
+import json
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from elmokit.config import BiLMConfig, CharacterConfig, Direction
+from elmokit.errors import ConfigError, FormatError
+from elmokit.formats.pretrained import DEFAULT_SPLIT, Pretrained
+from elmokit.formats.record import read_record
+from elmokit.model.bilm import BiLM
+from elmokit.model.language_model import LanguageModel
+from elmokit.model.softmax import Softmax
+from elmokit.text.alphabet import ByteAlphabet
+from elmokit.text.vocabulary import Vocabulary
+
+Array = npt.NDArray[np.float32]
+
+# A compressed file may declare more than its own size, but weights hardly compress.
+_LARGEST_EXPANSION = 20
+
+
+def read_bilm_tf(
+    options: Path,
+    weights: Path,
+    *,
+    vocabulary: Vocabulary | None = None,
+    split: str = DEFAULT_SPLIT,
+) -> Pretrained:
+    """The model of an options file and a weights file."""
+    described = read_record(options, _Options, "the options.json of a bilm-tf model")
+    try:
+        file = h5py.File(weights, "r")
+    except OSError as error:
+        raise FormatError(
+            f"{weights}: cannot be read as HDF5 ({error}); was the file cut short?"
+        ) from None
+    with file:
+        _refuse_other_hdf5(file, weights)
+        config = _config(described, file, options)
+        words = file["softmax/b"].shape[0] if "softmax/b" in file else None
+        tensors = {}
+        for dataset in _datasets(config, softmax_words=words):
+            array = _read(file, dataset, weights)
+            for name, ours in zip(dataset.parameters, dataset.ours(array), strict=True):
+                tensors[name] = torch.from_numpy(np.ascontiguousarray(ours))
+    with torch.device("meta"):
+        softmax = None if words is None else Softmax(words, config.dim)
+        model = LanguageModel(BiLM(config), softmax)
+    model.load_state_dict(tensors, assign=True)
+    return Pretrained(model, vocabulary, split)
+
+
+def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
+    """An options file and a weights file; the softmax goes in as softmax/W and softmax/b."""
+    model = pretrained.model
+    config = model.bilm.config
+    if config.directions != ("forward", "backward"):
+        raise FormatError(
+            f"bilm-tf's files hold two readers, but this model has {config.directions}"
+        )
+    if config.forget_bias != 1.0:
+        raise FormatError(
+            f"bilm-tf adds 1.0 to every forget gate, but this model adds {config.forget_bias}"
+        )
+    tensors = model.state_dict()
+    words = None if model.softmax is None else len(model.softmax.bias)
+    with h5py.File(weights, "w") as file:
+        for dataset in _datasets(config, softmax_words=words):
+            ours = [tensors[name].float().cpu().numpy() for name in dataset.parameters]
+            file[dataset.name] = dataset.theirs(*ours)
+    options.write_text(json.dumps(_written_options(config), indent=2) + "\n", encoding="utf-8")
+
+
+# --- options.json ---
+
+
+@dataclass(frozen=True)
+class _LstmOptions:
+    dim: int
+    projection_dim: int
+    n_layers: int = 1
+    cell_clip: float | None = None
+    proj_clip: float | None = None
+    use_skip_connections: bool = False
+
+
+@dataclass(frozen=True)
+class _EmbeddingOptions:
+    dim: int = 16
+
+
+@dataclass(frozen=True)
+class _CharacterOptions:
+    activation: Literal["relu", "tanh"]
+    filters: tuple[tuple[int, int], ...]
+    embedding: _EmbeddingOptions = field(default_factory=_EmbeddingOptions)
+    max_characters_per_token: int = 50
+    n_characters: Literal[261, 262] = 262  # bilm-tf wants 261 to train and 262 to use
+    n_highway: int | None = None
+
+
+@dataclass(frozen=True)
+class _Options:
+    lstm: _LstmOptions
+    char_cnn: _CharacterOptions | None = None
+
+
+def _config(described: _Options, file: h5py.File, path: Path) -> BiLMConfig:
+    """The shape that the options describe; directions and words only the weights tell."""
+    lstm, cnn = described.lstm, described.char_cnn
+    characters, table_words = None, None
+    try:
+        if cnn is not None:
+            characters = CharacterConfig(
+                width=cnn.max_characters_per_token,
+                alphabet_size=ByteAlphabet.SIZE,
+                character_dim=cnn.embedding.dim,
+                filters=cnn.filters,
+                activation=cnn.activation,
+                highways=cnn.n_highway or 0,
+            )
+        elif "embedding" in file:
+            table_words = file["embedding"].shape[0]
+        else:
+            raise FormatError(
+                f"{file.filename}: no dataset called embedding, which a word-level model "
+                f"(no char_cnn in {path.name}) must have; is {path.name} of another model?"
+            )
+        directions: tuple[Direction, ...] = ("forward", "backward")
+        if "RNN_1" not in file:
+            directions = ("forward",)
+        return BiLMConfig(
+            dim=lstm.projection_dim,
+            cell_dim=lstm.dim,
+            layers=lstm.n_layers,
+            characters=characters,
+            table_words=table_words,
+            directions=directions,
+            skip=lstm.use_skip_connections,
+            cell_clip=lstm.cell_clip or None,  # AllenNLP: 0 is no clip
+            output_clip=lstm.proj_clip or None,
+        )
+    except ConfigError as error:
+        raise FormatError(f"{path}: {error}") from None
+
+
+def _written_options(config: BiLMConfig) -> dict[str, Any]:
+    options: dict[str, Any] = {
+        "bidirectional": True,
+        "lstm": {
+            "dim": config.cell_dim,
+            "projection_dim": config.dim,
+            "n_layers": config.layers,
+            "use_skip_connections": config.skip,
+        },
+    }
+    for key, clip in (("cell_clip", config.cell_clip), ("proj_clip", config.output_clip)):
+        if clip is not None:
+            options["lstm"][key] = clip
+    if config.characters is not None:
+        options["char_cnn"] = {
+            "activation": config.characters.activation,
+            "embedding": {"dim": config.characters.character_dim},
+            "filters": config.characters.filters,
+            "max_characters_per_token": config.characters.width,
+            "n_characters": ByteAlphabet.SIZE,
+            "n_highway": config.characters.highways,
+        }
+    return options
+
+
+# --- weights.hdf5 ---
+
+
+@dataclass(frozen=True)
+class _Dataset:
+    """A dataset of bilm-tf, the parameters of ours that it holds, and the way between them."""
+
+    name: str
+    shape: tuple[int, ...]
+    parameters: tuple[str, ...]
+    ours: Callable[[Array], tuple[Array, ...]] = lambda array: (array,)
+    theirs: Callable[..., Array] = lambda array: array
+
+
+def _datasets(config: BiLMConfig, *, softmax_words: int | None) -> Iterator[_Dataset]:
+    """Every dataset that a model of this shape has."""
+    if config.characters is not None:
+        yield from _encoder_datasets(config.characters, config.dim)
+    else:
+        assert config.table_words is not None
+        yield _table("embedding", config.table_words, config.dim)
+    for place in range(len(config.directions)):
+        for layer in range(config.layers):
+            yield from _reader_datasets(config, place, layer)
+    if softmax_words is not None:
+        yield _Dataset("softmax/W", (softmax_words, config.dim), ("softmax.weight",))
+        yield _Dataset("softmax/b", (softmax_words,), ("softmax.bias",))
+
+
+def _encoder_datasets(characters: CharacterConfig, dim: int) -> Iterator[_Dataset]:
+    features = characters.features
+    # The file has no row for padding words.
+    yield _table("char_embed", characters.alphabet_size - 1, characters.character_dim)
+    for place, (seen, made) in enumerate(characters.filters):
+        shape = 1, seen, characters.character_dim, made
+        yield _Dataset(
+            f"CNN/W_cnn_{place}",
+            shape,
+            (f"bilm.encoder.filters.{place}.weight",),
+            lambda array: (array.reshape(-1, array.shape[-1]).T,),
+            lambda array, shape=shape: array.T.reshape(shape),
+        )
+        yield _Dataset(f"CNN/b_cnn_{place}", (made,), (f"bilm.encoder.filters.{place}.bias",))
+    for place in range(characters.highways):
+        # What bilm-tf calls carry is the gate of the reworked vector.
+        for theirs, ours in (("carry", "gate"), ("transform", "rework")):
+            name, parameter = f"CNN_high_{place}", f"bilm.encoder.highways.{place}.{ours}"
+            yield _transposed(f"{name}/W_{theirs}", (features, features), f"{parameter}.weight")
+            yield _Dataset(f"{name}/b_{theirs}", (features,), (f"{parameter}.bias",))
+    if features != dim:
+        parameter = "bilm.encoder.projection"
+        yield _transposed("CNN_proj/W_proj", (features, dim), f"{parameter}.weight")
+        yield _Dataset("CNN_proj/b_proj", (dim,), (f"{parameter}.bias",))
+
+
+def _reader_datasets(config: BiLMConfig, place: int, layer: int) -> Iterator[_Dataset]:
+    dim, cell_dim = config.dim, config.cell_dim
+    name = f"RNN_{place}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+    parameter = f"bilm.readers.{place}.layers.{layer}"
+    yield _Dataset(
+        f"{name}/W_0",
+        (2 * dim, 4 * cell_dim),
+        (f"{parameter}.input_weight", f"{parameter}.recurrent_weight"),
+        lambda array: (_our_gates(array[:dim].T), _our_gates(array[dim:].T)),
+        lambda seen, said: np.concatenate([_their_gates(seen).T, _their_gates(said).T]),
+    )
+    yield _Dataset(
+        f"{name}/B",
+        (4 * cell_dim,),
+        (f"{parameter}.bias",),
+        lambda array: (_our_gates(array),),
+        _their_gates,
+    )
+    if dim != cell_dim:
+        yield _transposed(f"{name}/W_P_0", (cell_dim, dim), f"{parameter}.projection")
+
+
+def _table(name: str, rows: int, dim: int) -> _Dataset:
+    """A table without a row for padding, which ours has first, all zero."""
+    return _Dataset(
+        name,
+        (rows, dim),
+        ("bilm.encoder.embedding.weight",),
+        lambda array: (np.concatenate([np.zeros((1, dim), np.float32), array]),),
+        lambda array: array[1:],
+    )
+
+
+def _transposed(name: str, shape: tuple[int, ...], parameter: str) -> _Dataset:
+    return _Dataset(name, shape, (parameter,), lambda array: (array.T,), lambda array: array.T)
+
+
+def _our_gates(array: Array) -> Array:
+    """TensorFlow has its gates as input, candidate, forget, output; we have the candidate last."""
+    gates = array.reshape(4, -1, *array.shape[1:])
+    return gates[[0, 2, 3, 1]].reshape(array.shape)
+
+
+def _their_gates(array: Array) -> Array:
+    gates = array.reshape(4, -1, *array.shape[1:])
+    return gates[[0, 3, 1, 2]].reshape(array.shape)
+
+
+def _refuse_other_hdf5(file: h5py.File, path: Path) -> None:
+    """An error that says what an HDF5 file is, where it is not a model's weights."""
+    names = set(file)
+    if "char_embed" in names or "RNN_0" in names or "rnn" in names:
+        return
+    if "sentence_to_index" in names or (names and all(name.isdigit() for name in names)):
+        raise FormatError(
+            f"{path}: this file holds embeddings (one dataset a sentence), not a model; "
+            "give the weights file of the model that made them"
+        )
+    if names == {"embedding"}:
+        raise FormatError(
+            f"{path}: this file holds word vectors only (bilm-tf's dump_token_embeddings), "
+            "not a model; give the weights file of the model"
+        )
+    if "model_weights" in names or "layer_names" in file.attrs:
+        raise FormatError(f"{path}: this is a Keras model, not a bilm-tf weights file")
+    found = ", ".join(sorted(names)[:5]) or "nothing"
+    raise FormatError(
+        f"{path}: no dataset called char_embed and no RNN_0 (found {found}), "
+        "expected the weights file of a bilm-tf model"
+    )
+
+
+def _read(file: h5py.File, dataset: _Dataset, path: Path) -> Array:
+    """The numbers of a dataset, its shape and size checked before anything is allocated."""
+    stored = next((file[name] for name in _spellings(dataset.name) if name in file), None)
+    if not isinstance(stored, h5py.Dataset):
+        raise FormatError(
+            f"{path}: no dataset called {dataset.name}, which the options ask for; "
+            "do the two files belong together?"
+        )
+    if stored.shape != dataset.shape:
+        raise FormatError(
+            f"{path}: {dataset.name} has the shape {stored.shape}, "
+            f"but the options ask for {dataset.shape}; do the two files belong together?"
+        )
+    if stored.dtype.kind != "f":
+        raise FormatError(f"{path}: {dataset.name} has the type {stored.dtype}, expected float32")
+    declared = math.prod(dataset.shape) * stored.dtype.itemsize
+    if declared > _LARGEST_EXPANSION * path.stat().st_size:
+        raise FormatError(
+            f"{path}: {dataset.name} declares {declared:,} bytes, but the whole file has only "
+            f"{path.stat().st_size:,}; it is broken, or not what it seems"
+        )
+    try:
+        return np.asarray(stored[()], np.float32)
+    except OSError as error:
+        raise FormatError(
+            f"{path}: {dataset.name} cannot be read ({error}); was the file cut short?"
+        ) from None
+
+
+def _spellings(name: str) -> Iterator[str]:
+    """The names under which bilm-tf's dump_weights left a dataset.
+
+    With one layer it wrote no MultiRNNCell/Cell0; of a model with one direction it left
+    TensorFlow's own names of the reader.
+    """
+    tensorflow = {
+        "RNN_0/RNN/": "rnn/", "/W_P_0": "/projection/kernel", "/W_0": "/kernel", "/B": "/bias"
+    }  # fmt: skip
+    for spelling in (name, name.replace("MultiRNNCell/Cell0/", "")):
+        yield spelling
+        unmapped = spelling
+        for theirs, own in tensorflow.items():
+            unmapped = unmapped.replace(theirs, own)
+        yield unmapped

@@ -1,0 +1,122 @@
+"""A folder becomes a model, and back: config.json, model.safetensors, vocabulary.txt, README.md."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from elmokit.config import BiLMConfig
+from elmokit.errors import FormatError
+from elmokit.formats.pretrained import Pretrained
+from elmokit.formats.record import read_record
+from elmokit.model.bilm import BiLM, State
+from elmokit.model.language_model import LanguageModel
+from elmokit.model.softmax import Softmax
+from elmokit.text.vocabulary import read_vocabulary, write_vocabulary
+
+CONFIG, WEIGHTS, VOCABULARY, CARD = (
+    "config.json", "model.safetensors", "vocabulary.txt", "README.md"
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Description:
+    """What config.json says."""
+
+    format: Literal["elmokit"]
+    version: Literal[1]
+    split: str
+    softmax_words: int | None
+    bilm: BiLMConfig
+
+
+def read_native(folder: Path, *, split: str | None = None) -> Pretrained:
+    """The model of a folder that `write_native` made."""
+    described = read_record(folder / CONFIG, _Description, "the config.json of an elmokit model")
+    with torch.device("meta"):
+        words = described.softmax_words
+        model = LanguageModel(
+            BiLM(described.bilm), None if words is None else Softmax(words, described.bilm.dim)
+        )
+    weights = folder / WEIGHTS
+    tensors = _read_tensors(weights, {name: t.shape for name, t in model.state_dict().items()})
+    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+    vocabulary, card = folder / VOCABULARY, folder / CARD
+    return Pretrained(
+        model,
+        read_vocabulary(vocabulary) if vocabulary.exists() else None,
+        split or described.split,
+        card.read_text(encoding="utf-8") if card.exists() else "",
+    )
+
+
+def write_native(
+    pretrained: Pretrained, folder: Path, *, dtype: torch.dtype = torch.float32
+) -> None:
+    """The files of a model in an existing folder, its numbers as float32 or another type."""
+    model = pretrained.model
+    described = _Description(
+        "elmokit",
+        1,
+        pretrained.split,
+        None if model.softmax is None else len(model.softmax.bias),
+        model.bilm.config,
+    )
+    (folder / CONFIG).write_text(json.dumps(asdict(described), indent=2) + "\n", encoding="utf-8")
+    tensors = {
+        name: tensor.detach().to("cpu", dtype).contiguous()
+        for name, tensor in model.state_dict().items()
+    }
+    save_file(tensors, folder / WEIGHTS)
+    if pretrained.vocabulary is not None:
+        write_vocabulary(pretrained.vocabulary, folder / VOCABULARY)
+    if pretrained.card:
+        (folder / CARD).write_text(pretrained.card, encoding="utf-8")
+
+
+def read_state(path: Path, config: BiLMConfig) -> State:
+    """A state that `write_state` kept, for a model of this shape."""
+    shape = len(config.directions), config.layers
+    tensors = _read_tensors(
+        path, {"output": (*shape, -1, config.dim), "memory": (*shape, -1, config.cell_dim)}
+    )
+    return State(tensors["output"], tensors["memory"])
+
+
+def write_state(state: State, path: Path) -> None:
+    """What the readers remember, for another day."""
+    save_file(
+        {"output": state.output.contiguous().cpu(), "memory": state.memory.contiguous().cpu()}, path
+    )
+
+
+def _read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, names and shapes checked first; -1 stands for any size."""
+    try:
+        with safe_open(path, "pt") as file:
+            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+    except FileNotFoundError:
+        raise FormatError(f"{path}: no such file; is the folder whole?") from None
+    except SafetensorError as error:
+        raise FormatError(
+            f"{path}: cannot be read as safetensors ({error}); was the file cut short?"
+        ) from None
+    for name, shape in shapes.items():
+        if name not in found:
+            raise FormatError(f"{path}: no tensor called {name}; is it the file of this model?")
+        fits = len(found[name]) == len(shape) and all(
+            expected in (-1, size) for size, expected in zip(found[name], shape, strict=True)
+        )
+        if not fits:
+            raise FormatError(
+                f"{path}: {name} has the shape {found[name]}, expected {tuple(shape)}; "
+                "is it the file of this model?"
+            )
+    if extra := sorted(set(found) - set(shapes)):
+        raise FormatError(f"{path}: a tensor called {extra[0]} that the model does not have")
+    return load_file(path)

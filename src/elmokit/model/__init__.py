@@ -1,0 +1,1 @@
+"""Ids become vectors: everything with parameters, nothing with files."""

@@ -1,0 +1,150 @@
+"""Ids become the vectors of every layer: one encoder and two readers that never meet."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.config import BiLMConfig, Direction
+from elmokit.model.encoder import CharacterEncoder, WordTable
+from elmokit.model.lstm import Reader
+from elmokit.text.batch import Batch
+
+
+class BiLM(nn.Module):
+    """A bidirectional language model without its softmax.
+
+    Layer 0 is the context-free word vector, once for each direction; layer k is what the k-th
+    layer of each reader says: forward half first, then backward.
+    """
+
+    def __init__(self, config: BiLMConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder: nn.Module
+        if config.characters is not None:
+            self.encoder = CharacterEncoder(config.characters, config.dim)
+        else:
+            assert config.table_words is not None  # checked by the config
+            self.encoder = WordTable(config.table_words, config.dim)
+        self.readers = nn.ModuleList(Reader(config) for _ in config.directions)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device
+
+    def forward(self, batch: Batch, state: "State | None" = None) -> "tuple[Tensor, State]":
+        """All layers, (layers + 1, sentences, steps, vector_dim), 0 at padding; and the state."""
+        return self.read(self.encode(batch.chars), batch.words, state)
+
+    def encode(self, chars: Tensor) -> Tensor:  # (types, width) -> (types, dim)
+        """The vector of each word type; that of row 0, padding, is zero."""
+        vectors = self.encoder(chars[1:])
+        return torch.cat([vectors.new_zeros(1, self.config.dim), vectors])
+
+    def read(
+        self,
+        types: Tensor,
+        words: Tensor,
+        state: "State | None" = None,
+        *,
+        layers: Sequence[int] | None = None,
+        directions: Sequence[Direction] | None = None,
+    ) -> "tuple[Tensor, State]":
+        """The layers asked for (0 to the number of readers' layers), and the state after.
+
+        `types` (types, dim) are word vectors, `words` (sentences, steps) says where they stand.
+        Layers and directions that nobody asks for are not run, and their state does not move.
+        """
+        config = self.config
+        layers = range(config.layers + 1) if layers is None else layers
+        directions = config.directions if directions is None else directions
+        if state is None:
+            state = State.zeros(config, len(words), like=types)
+        packing = Packing.of(words)
+        top = max(layers, default=0)
+
+        said = types.new_zeros(len(layers), words.numel(), len(directions) * config.dim)
+        outputs, memories = list(state.output), list(state.memory)
+        for half, direction in enumerate(directions):
+            place = config.directions.index(direction)
+            tokens, order = packing.tokens[direction], packing.order
+            vectors = types[words.flatten()[tokens]]  # (tokens, dim)
+            read, output, memory = self.readers[place](
+                vectors, packing.sizes, outputs[place][:, order], memories[place][:, order], top
+            )
+            kept = [vectors, *read]
+            for number, layer in enumerate(layers):
+                columns = slice(half * config.dim, (half + 1) * config.dim)
+                said[number, :, columns].index_copy_(0, tokens, kept[layer])
+            outputs[place] = outputs[place].index_copy(1, order, output)
+            memories[place] = memories[place].index_copy(1, order, memory)
+        return said.view(len(layers), *words.shape, -1), State(
+            torch.stack(outputs), torch.stack(memories)
+        )
+
+
+@dataclass(frozen=True)
+class State:
+    """What the readers remember between calls: for each direction, layer and sentence."""
+
+    output: Tensor  # (directions, layers, sentences, dim)
+    memory: Tensor  # (directions, layers, sentences, cell_dim)
+
+    @classmethod
+    def zeros(cls, config: BiLMConfig, sentences: int, like: Tensor) -> "State":
+        """A fresh state, on the device and of the type of a tensor."""
+        shape = len(config.directions), config.layers, sentences
+        return cls(like.new_zeros(*shape, config.dim), like.new_zeros(*shape, config.cell_dim))
+
+    @property
+    def sentences(self) -> int:
+        """How many sentences it remembers."""
+        return self.output.shape[2]
+
+    def rows(self, places: Tensor) -> "State":
+        """The state of the sentences at those places."""
+        return State(self.output[:, :, places], self.memory[:, :, places])
+
+    def with_rows(self, places: Tensor, other: "State") -> "State":
+        """This state, those places taken from another."""
+        return State(
+            self.output.index_copy(2, places, other.output),
+            self.memory.index_copy(2, places, other.memory),
+        )
+
+    def followed_by(self, other: "State") -> "State":
+        """This state's sentences, then the other's."""
+        return State(
+            torch.cat([self.output, other.output], 2), torch.cat([self.memory, other.memory], 2)
+        )
+
+    def detach(self) -> "State":
+        """The same numbers without their history."""
+        return State(self.output.detach(), self.memory.detach())
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Where the tokens of padded sentences stand when they are read step by step, longest first."""
+
+    order: Tensor  # (sentences,), the longest first
+    sizes: list[int]  # how many sentences have a word at each step
+    tokens: dict[Direction, Tensor]  # (tokens,), places in the flattened sentences
+
+    @classmethod
+    def of(cls, words: Tensor) -> "Packing":
+        """The packing of padded words, (sentences, steps)."""
+        lengths, order = (words > 0).sum(1).sort(descending=True, stable=True)
+        steps = torch.arange(words.shape[1], device=words.device)
+        reading = steps[:, None] < lengths  # (steps, sentences)
+        step, row = reading.nonzero(as_tuple=True)
+        begin = order[row] * words.shape[1]
+        return cls(
+            order,
+            [size for size in reading.sum(1).tolist() if size > 0],
+            # The backward reader is a forward reader on flipped text.
+            {"forward": begin + step, "backward": begin + lengths[row] - 1 - step},
+        )

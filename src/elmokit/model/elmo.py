@@ -1,0 +1,155 @@
+"""Sentences become what a supervised model plugs in: a BiLM, its mixes, dropout."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elmokit.errors import ConfigError, InputError, NumericError
+from elmokit.model.bilm import BiLM, State
+from elmokit.model.mix import Normalization, ScalarMix
+from elmokit.text.alphabet import ByteAlphabet
+from elmokit.text.batch import Batch
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A tensor a mix, (..., words, vector_dim); where words stand; and the state after."""
+
+    vectors: tuple[Tensor, ...]
+    mask: Tensor  # (..., words)
+    state: State
+
+
+class Elmo(nn.Module):
+    """Mixes of a biLM's layers, all from one run of it.
+
+    Text is a Batch, a list of sentences (lists of words), or character ids without boundaries,
+    (..., words, width), as `ByteAlphabet` makes them. By default only the mixes learn; the biLM is
+    frozen and leaves no graph behind. `layers` chooses which layers are mixed, all if None.
+    """
+
+    def __init__(
+        self,
+        bilm: BiLM,
+        *,
+        mixes: int = 1,
+        dropout: float = 0.5,
+        layers: Sequence[int] | None = None,
+        normalize: Normalization | None = None,
+        l2: float = 0.0,
+        weights: Sequence[float] | None = None,
+        train_mix: bool = True,
+        train_readers: bool = False,
+        train_encoder: bool = False,
+        boundaries: bool = False,
+    ) -> None:
+        super().__init__()
+        if mixes < 1:
+            raise ConfigError(f"mixes is {mixes}, expected 1 or more")
+        if not 0 <= dropout < 1:
+            raise ConfigError(f"dropout is {dropout}, expected a share from 0 to below 1")
+        highest = bilm.config.layers
+        self.layers = tuple(range(highest + 1) if layers is None else layers)
+        if not self.layers or not all(0 <= layer <= highest for layer in self.layers):
+            raise ConfigError(f"layers is {layers!r}, expected some of 0 to {highest}")
+        self.bilm = bilm
+        self.mixes = nn.ModuleList(
+            ScalarMix(
+                len(self.layers), weights=weights, normalize=normalize, l2=l2, trainable=train_mix
+            )
+            for _ in range(mixes)
+        )
+        self.dropout = dropout
+        self.boundaries = boundaries
+        self.counts_boundaries = normalize == "allennlp"
+        bilm.encoder.requires_grad_(train_encoder)
+        bilm.readers.requires_grad_(train_readers)
+
+    def forward(
+        self,
+        text: Batch | Tensor | Sequence[Sequence[str]],
+        state: State | None = None,
+    ) -> Mixed:
+        """The mixes of each sentence, 0 at padding; without a state, each starts fresh."""
+        leading = text.shape[:-2] if isinstance(text, Tensor) else None
+        batch = self._batch(text)
+        layers, state = self._read(batch, state)
+        inner = batch.words[:, 2:] > 0  # a word stands where its successor is not padding
+        mask = batch.mask if self.boundaries else inner
+
+        vectors = []
+        for mix in self.mixes:
+            if self.boundaries or self.counts_boundaries:
+                mixed = mix(layers, batch.mask)
+                mixed = mixed if self.boundaries else mixed[:, 1:-1]
+            else:
+                mixed = mix(layers[:, :, 1:-1], inner)
+            mixed = mixed * mask[..., None]
+            self._refuse_nan(mixed, batch)
+            vectors.append(F.dropout(mixed, self.dropout, self.training))
+        if leading is not None:
+            vectors = [mixed.view(*leading, *mixed.shape[1:]) for mixed in vectors]
+            mask = mask.view(*leading, -1)
+        return Mixed(tuple(vectors), mask, state)
+
+    def penalty(self) -> Tensor:
+        """λ‖w‖² of all mixes, for the loss."""
+        return torch.stack([mix.penalty() for mix in self._mixes()]).sum()
+
+    def shares(self) -> list[list[float]]:
+        """For each mix, the share of each layer."""
+        return [mix.shares.tolist() for mix in self._mixes()]
+
+    def _read(self, batch: Batch, state: State | None) -> tuple[Tensor, State]:
+        """The layers to mix; a frozen part keeps no graph."""
+        learning = torch.is_grad_enabled()
+        with torch.set_grad_enabled(learning and _learns(self.bilm.encoder)):
+            types = self.bilm.encode(batch.chars)
+        with torch.set_grad_enabled(learning and _learns(self.bilm)):
+            return self.bilm.read(types, batch.words, state, layers=self.layers)
+
+    def _batch(self, text: Batch | Tensor | Sequence[Sequence[str]]) -> Batch:
+        device = self.bilm.device
+        if isinstance(text, Batch):
+            return text.to(device)
+        characters = self.bilm.config.characters
+        if characters is None:
+            raise InputError(
+                "a word-level model knows its words only by their vocabulary: "
+                "give a Batch, made by Batch.from_sentences with a WordAlphabet"
+            )
+        alphabet = ByteAlphabet(characters.width)
+        if not isinstance(text, Tensor):
+            return Batch.from_sentences(text, alphabet).to(device)
+        if text.dim() < 3 or text.shape[-1] != characters.width:
+            raise InputError(
+                f"character ids have the shape {tuple(text.shape)}, "
+                f"expected (sentences, words, {characters.width})"
+            )
+        return Batch.from_ids(text.flatten(0, -3).to(device), alphabet)
+
+    def _refuse_nan(self, mixed: Tensor, batch: Batch) -> None:
+        if bool(torch.isfinite(mixed).all()):
+            return
+        sentence = int((~torch.isfinite(mixed)).flatten(1).any(1).nonzero()[0])
+        words = ""
+        if self.bilm.config.characters is not None:
+            spell = ByteAlphabet(batch.chars.shape[1]).spell
+            places = batch.words[sentence, 1:].tolist()
+            spelled = [spell(batch.chars[place].cpu()) for place in places if place > 0][:-1]
+            words = " (" + " ".join(spelled)[:200] + ")"
+        raise NumericError(
+            f"sentence {sentence}{words} has a vector that is not finite: "
+            "the weights hold a NaN or an infinity, or training has diverged "
+            "(try a lower learning rate)"
+        )
+
+    def _mixes(self) -> list[ScalarMix]:
+        return [mix for mix in self.mixes if isinstance(mix, ScalarMix)]
+
+
+def _learns(module: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())

@@ -1,0 +1,135 @@
+"""Character ids become one vector per word type."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elmokit.config import CharacterConfig
+
+# Without gradients, words are encoded this many at a time, so that every product has a shape
+# that depends on the word alone: then its bits do not depend on the words around it.
+_BLOCK = 16
+_ROUND = 8
+
+
+class CharacterEncoder(nn.Module):
+    """A character CNN with highways: what each filter saw best in a word, reworked and projected.
+
+    There is no projection where the filters already make `dim` features.
+    """
+
+    def __init__(self, config: CharacterConfig, dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.dim = dim
+        self.embedding = nn.Embedding(config.alphabet_size, config.character_dim, padding_idx=0)
+        # A filter is a product with each window of characters, laid end to end.
+        self.filters = nn.ModuleList(
+            nn.Linear(seen * config.character_dim, features) for seen, features in config.filters
+        )
+        self.highways = nn.ModuleList(Highway(config.features) for _ in range(config.highways))
+        self.projection = None if config.features == dim else nn.Linear(config.features, dim)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Random weights as bilm-tf drew them."""
+        config = self.config
+        nn.init.uniform_(self.embedding.weight, -1, 1)
+        with torch.no_grad():
+            self.embedding.weight[0] = 0
+        for (seen, _), layer in zip(config.filters, self._linears(), strict=True):
+            if config.activation == "relu":
+                nn.init.uniform_(layer.weight, -0.05, 0.05)
+            else:
+                nn.init.normal_(layer.weight, std=1 / math.sqrt(seen * config.character_dim))
+            nn.init.zeros_(layer.bias)
+        if self.projection is not None:
+            nn.init.normal_(self.projection.weight, std=1 / math.sqrt(config.features))
+            nn.init.zeros_(self.projection.bias)
+
+    def forward(self, chars: Tensor) -> Tensor:  # (types, width) -> (types, dim)
+        """The vector of each word type."""
+        vectors = self.embedding.weight.new_zeros(len(chars), self.dim)
+        for rows, positions in self._blocks(chars):
+            block = self._encode(chars[rows, :positions])
+            vectors = vectors.index_copy(0, rows, block)
+        return vectors
+
+    def _encode(self, chars: Tensor) -> Tensor:  # (types, positions) -> (types, dim)
+        types, positions = chars.shape
+        character_dim = self.config.character_dim
+        characters = self.embedding(chars).view(types, positions * character_dim)
+        activate = torch.relu if self.config.activation == "relu" else torch.tanh
+
+        seen_best = []
+        for (seen, _), layer in zip(self.config.filters, self._linears(), strict=True):
+            windows = characters.unfold(1, seen * character_dim, character_dim)
+            product = windows @ layer.weight.t()  # (types, windows, features)
+            seen_best.append(activate(product.amax(1) + layer.bias))
+        vectors = torch.cat(seen_best, 1)
+
+        for highway in self.highways:
+            vectors = highway(vectors)
+        return vectors if self.projection is None else self.projection(vectors)
+
+    def _blocks(self, chars: Tensor) -> Iterator[tuple[Tensor, int]]:
+        """Rows to encode together, and how many of their positions tell them apart.
+
+        A word ends in a run of one id (padding). All windows inside the run are the same, so a
+        run longer than the widest filter adds nothing to the best of each filter: it is cut.
+        """
+        width = chars.shape[1]
+        numbers = torch.arange(1, width + 1, device=chars.device)
+        lengths = ((chars != chars[:, -1:]) * numbers).amax(1)
+        widest = max(seen for seen, _ in self.config.filters)
+        rounded = (lengths + _ROUND - 1) // _ROUND * _ROUND
+        positions = (rounded + widest).clamp_(max=width)
+        for count in positions.unique().tolist():
+            rows = (positions == count).nonzero().flatten()
+            if torch.is_grad_enabled():
+                yield rows, count
+                continue
+            for block in rows.split(_BLOCK):
+                yield torch.cat([block, block[:1].expand(_BLOCK - len(block))]), count
+
+    def _linears(self) -> Iterator[nn.Linear]:
+        for layer in self.filters:
+            assert isinstance(layer, nn.Linear)
+            yield layer
+
+
+class Highway(nn.Module):
+    """A gate lets the reworked vector through, or the vector as it came."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.rework = nn.Linear(features, features)
+        self.gate = nn.Linear(features, features)
+        for layer in (self.rework, self.gate):
+            nn.init.normal_(layer.weight, std=1 / math.sqrt(features))
+        nn.init.zeros_(self.rework.bias)
+        nn.init.constant_(self.gate.bias, -2.0)
+
+    def forward(self, vectors: Tensor) -> Tensor:  # (types, features) -> (types, features)
+        """The vectors, reworked as far as the gate is open."""
+        gate = torch.sigmoid(self.gate(vectors))
+        return torch.lerp(vectors, F.relu(self.rework(vectors)), gate)
+
+
+class WordTable(nn.Module):
+    """A vector per word of a vocabulary, for word-level models; row 0 is padding."""
+
+    def __init__(self, words: int, dim: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(words + 1, dim, padding_idx=0)
+        nn.init.xavier_uniform_(self.embedding.weight)
+        with torch.no_grad():
+            self.embedding.weight[0] = 0
+
+    def forward(self, chars: Tensor) -> Tensor:  # (types, 1) -> (types, dim)
+        """The vector of each word type."""
+        vectors: Tensor = self.embedding(chars[:, 0])
+        return vectors

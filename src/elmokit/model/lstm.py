@@ -1,0 +1,243 @@
+"""Word vectors become what a reader knows after each word.
+
+Sentences are read side by side, longest first, so that at every step the sentences still being
+read are the first rows and no padding is ever multiplied. Such *packed* vectors stand step after
+step: `sizes[t]` rows for step t, `tokens` rows in all.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from elmokit.config import BiLMConfig
+
+# Without gradients, the input's part of the gates is computed for about this many tokens at once:
+# enough for an efficient product, few enough for a sentence of any length.
+_WINDOW_TOKENS = 512
+
+
+class Reader(nn.Module):
+    """A stack of LSTM layers that reads in one direction; `skip` adds a layer's input to it."""
+
+    def __init__(self, config: BiLMConfig) -> None:
+        super().__init__()
+        self.skip = config.skip
+        self.layers = nn.ModuleList(ProjectedLSTM(config) for _ in range(config.layers))
+
+    def forward(
+        self, vectors: Tensor, sizes: Sequence[int], output: Tensor, memory: Tensor, top: int
+    ) -> tuple[list[Tensor], Tensor, Tensor]:
+        """What the layers up to `top` say after each word, and the state they end in.
+
+        `vectors` and what the layers say are (tokens, dim); the states `output` and `memory` are
+        (layers, sentences, dim) and (layers, sentences, cell_dim). Layers above `top` do not move.
+        """
+        said, outputs, memories = [], list(output), list(memory)
+        for place, layer in enumerate(self.layers[:top]):
+            read, outputs[place], memories[place] = layer(
+                vectors, sizes, outputs[place], memories[place]
+            )
+            vectors = read + vectors if self.skip and place > 0 else read
+            said.append(vectors)
+        return said, torch.stack(outputs), torch.stack(memories)
+
+
+class ProjectedLSTM(nn.Module):
+    """An LSTM layer whose output is projected and clipped and whose memory is clipped.
+
+    The rows of its weights are four gates: input, forget, output, candidate.
+    """
+
+    def __init__(self, config: BiLMConfig) -> None:
+        super().__init__()
+        dim, cell_dim = config.dim, config.cell_dim
+        self.cell_clip = config.cell_clip
+        self.output_clip = config.output_clip
+        self.forget_bias = config.forget_bias
+        self.input_weight = nn.Parameter(torch.empty(4 * cell_dim, dim))
+        self.recurrent_weight = nn.Parameter(torch.empty(4 * cell_dim, dim))
+        self.bias = nn.Parameter(torch.zeros(4 * cell_dim))
+        self.projection = None if dim == cell_dim else nn.Parameter(torch.empty(dim, cell_dim))
+        # TensorFlow's default for its one kernel of both inputs.
+        bound = (6 / (2 * dim + 4 * cell_dim)) ** 0.5
+        nn.init.uniform_(self.input_weight, -bound, bound)
+        nn.init.uniform_(self.recurrent_weight, -bound, bound)
+        if self.projection is not None:
+            nn.init.xavier_uniform_(self.projection)
+
+    def forward(
+        self, vectors: Tensor, sizes: Sequence[int], output: Tensor, memory: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The output after each word, (tokens, dim), and the state after each sentence."""
+        cell_dim = memory.shape[1]
+        offset = self.bias.new_zeros(4 * cell_dim)
+        offset[cell_dim : 2 * cell_dim] = self.forget_bias
+        read: tuple[Tensor, Tensor, Tensor] = _Recurrence.apply(  # type: ignore[no-untyped-call]
+            vectors,
+            output,
+            memory,
+            self.input_weight,
+            self.recurrent_weight,
+            self.bias + offset,
+            self.projection,
+            sizes,
+            self.cell_clip,
+            self.output_clip,
+            torch.is_grad_enabled(),
+        )
+        return read
+
+
+class _Recurrence(torch.autograd.Function):
+    """The recurrence and its gradient; a weight's gradient is gathered over all steps at once."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917
+        ctx: Any,
+        vectors: Tensor,
+        output: Tensor,
+        memory: Tensor,
+        input_weight: Tensor,
+        recurrent_weight: Tensor,
+        bias: Tensor,
+        projection: Tensor | None,
+        sizes: Sequence[int],
+        cell_clip: float | None,
+        output_clip: float | None,
+        learning: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        first_output, first_memory = output, memory
+        output, memory = output.clone(), memory.clone()
+        outputs = vectors.new_empty(len(vectors), output.shape[1])
+        memories = vectors.new_empty(len(vectors), memory.shape[1]) if learning else None
+
+        gates = vectors.new_empty(0, 4 * memory.shape[1])
+        end = 0
+        for window in _windows(sizes, sum(sizes) if learning else _WINDOW_TOKENS):
+            start, end = end, end + sum(window)
+            gates = F.linear(vectors[start:end], input_weight, bias)  # (tokens, 4 * cell_dim)
+            for now in gates.split(window):
+                rows = len(now)
+                said, kept = outputs[start : start + rows], memory[:rows]
+                now.addmm_(output[:rows], recurrent_weight.t())
+                _remember(now, kept, cell_clip)
+                hidden = torch.tanh(kept).mul_(_gate(now, 2))
+                if projection is None:
+                    said.copy_(hidden)
+                else:
+                    torch.mm(hidden, projection.t(), out=said)
+                if output_clip is not None:
+                    said.clamp_(-output_clip, output_clip)
+                output[:rows] = said
+                if memories is not None:
+                    memories[start : start + rows] = kept
+                start += rows
+
+        if learning:  # all steps were one window, so these are all gates
+            ctx.save_for_backward(
+                vectors, first_output, first_memory, input_weight, recurrent_weight, projection,
+                outputs, memories, gates,
+            )  # fmt: skip
+            ctx.sizes, ctx.clips = sizes, (cell_clip, output_clip)
+        return outputs, output, memory
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, outputs_grad: Tensor, output_grad: Tensor, memory_grad: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        (
+            vectors, first_output, first_memory, input_weight, recurrent_weight, projection,
+            outputs, memories, gates,
+        ) = ctx.saved_tensors  # fmt: skip
+        sizes, (cell_clip, output_clip) = ctx.sizes, ctx.clips
+        before = _steps_before(sizes)
+        memories_before = torch.cat([first_memory[: sizes[0]], memories[before]])
+        outputs_before = torch.cat([first_output[: sizes[0]], outputs[before]])
+        tanh_memories = torch.tanh(memories)
+
+        # What flows into each gate before its squashing, and into each unclipped output.
+        flow = torch.empty_like(gates)
+        said_flow = torch.empty_like(outputs)
+        output_grad, memory_grad = output_grad.clone(), memory_grad.clone()
+        end = len(vectors)
+        for rows in reversed(sizes):
+            at = slice(end - rows, end)
+            end -= rows
+            said_grad = torch.add(outputs_grad[at], output_grad[:rows], out=said_flow[at])
+            if output_clip is not None:
+                said_grad.mul_(outputs[at].abs() < output_clip)
+            hidden_grad = said_grad if projection is None else said_grad @ projection
+
+            now, tanh = gates[at], tanh_memories[at]
+            input_, forget, out, candidate = (_gate(now, gate) for gate in range(4))
+            kept_grad = torch.addcmul(memory_grad[:rows], hidden_grad * out, 1 - tanh * tanh)
+            if cell_clip is not None:
+                kept_grad.mul_(memories[at].abs() < cell_clip)
+            into = flow[at]
+            _gate(into, 0).copy_(kept_grad * candidate * input_ * (1 - input_))
+            _gate(into, 1).copy_(kept_grad * memories_before[at] * forget * (1 - forget))
+            _gate(into, 2).copy_(hidden_grad * tanh * out * (1 - out))
+            _gate(into, 3).copy_(kept_grad * input_ * (1 - candidate * candidate))
+            torch.mul(kept_grad, forget, out=memory_grad[:rows])
+            torch.mm(into, recurrent_weight, out=output_grad[:rows])
+
+        wanted = ctx.needs_input_grad
+        projection_grad = None
+        if projection is not None and wanted[6]:
+            projection_grad = said_flow.t() @ (_gate(gates, 2) * tanh_memories)
+        return (
+            flow @ input_weight if wanted[0] else None,
+            output_grad,
+            memory_grad,
+            flow.t() @ vectors if wanted[3] else None,
+            flow.t() @ outputs_before if wanted[4] else None,
+            flow.sum(0) if wanted[5] else None,
+            projection_grad,
+            None,
+            None,
+            None,
+            None,
+        )
+
+
+def _remember(gates: Tensor, memory: Tensor, cell_clip: float | None) -> None:
+    """Squash the gates and move the memory one step on, both in place."""
+    gates[:, : 3 * memory.shape[1]].sigmoid_()
+    _gate(gates, 3).tanh_()
+    memory.mul_(_gate(gates, 1)).addcmul_(_gate(gates, 0), _gate(gates, 3))
+    if cell_clip is not None:
+        memory.clamp_(-cell_clip, cell_clip)
+
+
+def _gate(gates: Tensor, place: int) -> Tensor:  # (rows, 4 * cell_dim) -> (rows, cell_dim)
+    cell_dim = gates.shape[1] // 4
+    return gates[:, place * cell_dim : (place + 1) * cell_dim]
+
+
+def _windows(sizes: Sequence[int], tokens: int) -> Iterator[list[int]]:
+    """Runs of steps with at most so many tokens each, or one step if that has more."""
+    window: list[int] = []
+    left = tokens
+    for size in sizes:
+        if window and size > left:
+            yield window
+            window, left = [], tokens
+        window.append(size)
+        left -= size
+    if window:
+        yield window
+
+
+def _steps_before(sizes: Sequence[int]) -> Tensor:
+    """For each packed token from the second step on, where the step before it stands."""
+    counts = torch.tensor(sizes)
+    starts = counts.cumsum(0) - counts
+    return torch.cat(
+        [start + torch.arange(rows) for start, rows in zip(starts[:-1], sizes[1:], strict=True)]
+        or [starts[:0]]
+    )

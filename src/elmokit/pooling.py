@@ -1,0 +1,60 @@
+"""The vectors of a text's words become one vector of the text."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from elmokit.errors import InputError
+from elmokit.model.mix import ScalarMix
+
+Vectors = npt.NDArray[np.float32]
+LayerReduction = Literal["mean", "top", "concat"] | int | ScalarMix
+Pooling = Literal["mean", "max", "first", "last"]
+
+_POOLINGS: dict[str, Callable[[Vectors], Vectors]] = {
+    "mean": lambda words: words.mean(0),
+    "max": lambda words: words.max(0),
+    "first": lambda words: words[0],
+    "last": lambda words: words[-1],
+}
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Which layers to compute, how they become one, and how a text's words become one."""
+
+    layers: Literal["all", "top"] | int
+    reduce: Callable[[Vectors], Vectors]  # (layers, words, dim) -> (words, dim)
+    pool: Callable[[Vectors], Vectors]  # (words, dim) -> (dim,)
+
+    @classmethod
+    def of(cls, layers: LayerReduction, pooling: Pooling) -> "Reduction":
+        """The reduction that the two names stand for."""
+        if pooling not in _POOLINGS:
+            raise InputError(f"pooling is {pooling!r}, expected one of {', '.join(_POOLINGS)}")
+        pool = _POOLINGS[pooling]
+        if isinstance(layers, ScalarMix):
+            return cls("all", lambda vectors: _mixed(layers, vectors), pool)
+        if isinstance(layers, int):
+            return cls(layers, lambda vectors: vectors[0], pool)
+        if layers == "top":
+            return cls("top", lambda vectors: vectors[0], pool)
+        if layers == "mean":
+            return cls("all", lambda vectors: vectors.mean(0), pool)
+        if layers == "concat":
+            return cls("all", lambda vectors: np.concatenate([*vectors], 1), pool)
+        raise InputError(
+            f"layers is {layers!r}, expected 'mean', 'top', 'concat', a number or a ScalarMix"
+        )
+
+
+@torch.no_grad()
+def _mixed(mix: ScalarMix, vectors: Vectors) -> Vectors:
+    words = torch.from_numpy(vectors).to(mix.weights.device)
+    mask = torch.ones(words.shape[1], dtype=torch.bool, device=words.device)
+    mixed: Vectors = mix(words, mask).cpu().numpy()
+    return mixed

@@ -1,0 +1,1 @@
+"""Strings become ids: the only room that looks inside a word."""

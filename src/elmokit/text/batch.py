@@ -1,0 +1,122 @@
+"""Sentences become a Batch: each distinct word once, and where it stands."""
+
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit.text.alphabet import Alphabet, Ids
+from elmokit.text.split import split_at_spaces
+from elmokit.text.vocabulary import SENTENCE_BEGIN, SENTENCE_END
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Sentences as ids, their boundaries included. Row 0 of `chars` and place 0 are padding."""
+
+    chars: Tensor  # (types, width)
+    words: Tensor  # (sentences, steps)
+
+    @classmethod
+    def from_sentences(cls, sentences: Iterable[Sequence[str]], alphabet: Alphabet) -> "Batch":
+        """A batch of the sentences, `<S>` before and `</S>` after each."""
+        placed = place_words([check_sentence(s, where) for where, s in enumerate(sentences)])
+        rows, _ = alphabet.encode(placed.types)
+        chars = np.vstack([np.zeros((1, alphabet.width), np.int64), rows])
+        return cls(torch.from_numpy(chars), torch.from_numpy(placed.words))
+
+    @classmethod
+    def from_ids(cls, ids: Tensor, alphabet: Alphabet) -> "Batch":
+        """A batch of character ids without boundaries, (sentences, steps, width); 0 is padding."""
+        sentences, steps, width = ids.shape
+        real = (ids > 0).any(2)
+        lengths = real.sum(1)
+        if not torch.equal(real, torch.arange(steps, device=ids.device) < lengths[:, None]):
+            raise ValueError("ids: a padding word stands before a real one; pad at the end only")
+        marks, _ = alphabet.encode([SENTENCE_BEGIN, SENTENCE_END])
+        types, places = torch.cat(
+            [
+                ids.new_zeros(1, width),
+                torch.from_numpy(marks).to(ids),
+                ids.reshape(-1, width),
+            ]
+        ).unique(dim=0, return_inverse=True)  # sorted: the row of zeros comes first
+        words = places.new_zeros(sentences, steps + 2)
+        words[:, 0] = places[1]
+        words[:, 1:-1] = places[3:].view(sentences, steps)
+        words[torch.arange(sentences, device=ids.device), lengths + 1] = places[2]
+        return cls(types, words)
+
+    @property
+    def mask(self) -> Tensor:  # (sentences, steps)
+        """True where a word stands, boundaries included."""
+        return self.words > 0
+
+    @property
+    def lengths(self) -> Tensor:  # (sentences,)
+        """Words a sentence, boundaries included."""
+        return self.mask.sum(1)
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on a device."""
+        return Batch(self.chars.to(device), self.words.to(device))
+
+
+@dataclass(frozen=True)
+class PlacedWords:
+    """Distinct words, and where they stand: `types[place - 1]`; place 0 is padding."""
+
+    types: list[str]
+    words: Ids  # (sentences, steps)
+
+
+def place_words(sentences: Sequence[Sequence[str]]) -> PlacedWords:
+    """Each distinct word once, `<S>` and `</S>` first and second, and the places of all."""
+    places = {SENTENCE_BEGIN: 1, SENTENCE_END: 2}
+    for word in dict.fromkeys(chain.from_iterable(sentences)):
+        places.setdefault(word, len(places) + 1)
+
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    words = np.zeros((len(sentences), lengths.max(initial=0) + 2), np.int64)
+    words[:, 0] = places[SENTENCE_BEGIN]
+    inner = words[:, 1:-1]
+    inner[np.arange(inner.shape[1]) < lengths[:, None]] = np.fromiter(
+        map(places.__getitem__, chain.from_iterable(sentences)), np.int64, lengths.sum()
+    )
+    words[np.arange(len(sentences)), lengths + 1] = places[SENTENCE_END]
+    return PlacedWords(list(places), words)
+
+
+def check_sentence(sentence: Sequence[str], where: int) -> list[str]:
+    """The words of a sentence; TypeError where one is not a string."""
+    if isinstance(sentence, str):
+        warnings.warn(
+            f"sentence {where} is one string, not a list of words: it is split at its spaces. "
+            "Pass a list of words, or give raw text to encode()",
+            stacklevel=3,
+        )
+        return split_at_spaces(sentence)
+    try:
+        words = list(sentence)
+    except TypeError:
+        raise TypeError(
+            f"sentence {where} is a {type(sentence).__name__} ({sentence!r}), "
+            "expected a list of words"
+        ) from None
+    for place, word in enumerate(words):
+        if not isinstance(word, str):
+            raise TypeError(
+                f"sentence {where}, word {place} is a {type(word).__name__} ({word!r}), "
+                "expected a string"
+            )
+    if len(words) == 1 and " " in words[0].strip():
+        warnings.warn(
+            f"sentence {where} is one word with spaces in it ({words[0][:60]!r}): it gets one "
+            "vector. Pass a list of words, or give raw text to encode()",
+            stacklevel=3,
+        )
+    return words

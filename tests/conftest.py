@@ -1,0 +1,38 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+import elmokit
+from made import make_folder
+
+# Examples are chosen by the test's name alone: a run that passed yesterday passes today.
+settings.register_profile("elmokit", derandomize=True, deadline=None, max_examples=30)
+settings.load_profile("elmokit")
+
+SHARED = Path(os.environ.get("ELMOKIT_SHARED", Path(__file__).parents[2] / "shared"))
+
+
+@pytest.fixture(autouse=True)
+def _fixed_seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def shared():
+    """The folder with the ancestors' fixtures and the corpora, beside a checkout."""
+    if not SHARED.is_dir():
+        pytest.skip(f"needs the fixtures in {SHARED.name}/ beside the project, which are not here")
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def model(model_folder):
+    return elmokit.load(model_folder)
