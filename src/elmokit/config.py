@@ -34,7 +34,7 @@ class BiLMConfig:
     def __post_init__(self) -> None:
         _positive("dim", self.dim)
         _positive("cell_dim", self.cell_dim)
-        _positive("layers", self.layers)
+        _positive("layers", self.layers, most=100)
         if self.dim > self.cell_dim:
             raise ConfigError(
                 f"dim is {self.dim}, expected at most cell_dim ({self.cell_dim}): "
@@ -51,7 +51,7 @@ class BiLMConfig:
                 f"found characters={self.characters!r}, table_words={self.table_words!r}"
             )
         if self.table_words is not None:
-            _positive("table_words", self.table_words)
+            _positive("table_words", self.table_words, most=2**30)
         for name in ("cell_clip", "output_clip"):
             clip = getattr(self, name)
             if clip is not None and not clip > 0:
@@ -83,19 +83,19 @@ class CharacterConfig:
     def __post_init__(self) -> None:
         _positive("alphabet_size", self.alphabet_size)
         _positive("character_dim", self.character_dim)
-        if self.width < 3:
+        if not 3 <= self.width <= 2**20:
             raise ConfigError(
                 f"width is {self.width}, expected 3 or more: two marks and a character"
             )
         if self.activation not in ("relu", "tanh"):
             raise ConfigError(f"activation is {self.activation!r}, expected 'relu' or 'tanh'")
-        if self.highways < 0:
-            raise ConfigError(f"highways is {self.highways}, expected 0 or more")
+        if not 0 <= self.highways <= 100:
+            raise ConfigError(f"highways is {self.highways}, expected 0 to 100")
         if not self.filters:
             raise ConfigError("filters is empty, expected (characters, features) pairs")
         for seen, features in self.filters:
-            _positive("filters: the characters a filter sees", seen)
-            _positive("filters: the features of a filter", features)
+            _positive("filters: the characters that one sees", seen)
+            _positive("filters: the features that one makes", features)
             if seen > self.width:
                 raise ConfigError(
                     f"filters: one sees {seen} characters, but a word has only {self.width}"
@@ -107,9 +107,10 @@ class CharacterConfig:
         return sum(features for _, features in self.filters)
 
 
-def _positive(name: str, value: int) -> None:
-    if value < 1:
-        raise ConfigError(f"{name} is {value}, expected 1 or more")
+def _positive(name: str, value: int, most: int = 2**20) -> None:
+    """Refuse what no model has; a file may claim anything."""
+    if not 1 <= value <= most:
+        raise ConfigError(f"{name} is {value:,}, expected 1 to {most:,}")
 
 
 # The models that AllenNLP published.

@@ -1,11 +1,9 @@
 """options.json and weights.hdf5 become a model, and back: bilm-tf, AllenNLP, NLPL, SeqVec."""
 
-import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -14,12 +12,11 @@ import torch
 
 from elmokit.config import BiLMConfig, CharacterConfig, Direction
 from elmokit.errors import ConfigError, FormatError
+from elmokit.formats.options import Options, read_options, write_options
 from elmokit.formats.pretrained import DEFAULT_SPLIT, Pretrained
-from elmokit.formats.record import read_record
 from elmokit.model.bilm import BiLM
 from elmokit.model.language_model import LanguageModel
 from elmokit.model.softmax import Softmax
-from elmokit.text.alphabet import ByteAlphabet
 from elmokit.text.vocabulary import Vocabulary
 
 Array = npt.NDArray[np.float32]
@@ -36,7 +33,7 @@ def read_bilm_tf(
     split: str = DEFAULT_SPLIT,
 ) -> Pretrained:
     """The model of an options file and a weights file."""
-    described = read_record(options, _Options, "the options.json of a bilm-tf model")
+    described = read_options(options)
     try:
         file = h5py.File(weights, "r")
     except OSError as error:
@@ -77,108 +74,24 @@ def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
         for dataset in _datasets(config, softmax_words=words):
             ours = [tensors[name].float().cpu().numpy() for name in dataset.parameters]
             file[dataset.name] = dataset.theirs(*ours)
-    options.write_text(json.dumps(_written_options(config), indent=2) + "\n", encoding="utf-8")
+    write_options(config, options)
 
 
-# --- options.json ---
-
-
-@dataclass(frozen=True)
-class _LstmOptions:
-    dim: int
-    projection_dim: int
-    n_layers: int = 1
-    cell_clip: float | None = None
-    proj_clip: float | None = None
-    use_skip_connections: bool = False
-
-
-@dataclass(frozen=True)
-class _EmbeddingOptions:
-    dim: int = 16
-
-
-@dataclass(frozen=True)
-class _CharacterOptions:
-    activation: Literal["relu", "tanh"]
-    filters: tuple[tuple[int, int], ...]
-    embedding: _EmbeddingOptions = field(default_factory=_EmbeddingOptions)
-    max_characters_per_token: int = 50
-    n_characters: Literal[261, 262] = 262  # bilm-tf wants 261 to train and 262 to use
-    n_highway: int | None = None
-
-
-@dataclass(frozen=True)
-class _Options:
-    lstm: _LstmOptions
-    char_cnn: _CharacterOptions | None = None
-
-
-def _config(described: _Options, file: h5py.File, path: Path) -> BiLMConfig:
+def _config(options: Options, file: h5py.File, path: Path) -> BiLMConfig:
     """The shape that the options describe; directions and words only the weights tell."""
-    lstm, cnn = described.lstm, described.char_cnn
-    characters, table_words = None, None
-    try:
-        if cnn is not None:
-            characters = CharacterConfig(
-                width=cnn.max_characters_per_token,
-                alphabet_size=ByteAlphabet.SIZE,
-                character_dim=cnn.embedding.dim,
-                filters=cnn.filters,
-                activation=cnn.activation,
-                highways=cnn.n_highway or 0,
-            )
-        elif "embedding" in file:
-            table_words = file["embedding"].shape[0]
-        else:
+    table_words = None
+    if options.char_cnn is None:
+        if "embedding" not in file:
             raise FormatError(
                 f"{file.filename}: no dataset called embedding, which a word-level model "
                 f"(no char_cnn in {path.name}) must have; is {path.name} of another model?"
             )
-        directions: tuple[Direction, ...] = ("forward", "backward")
-        if "RNN_1" not in file:
-            directions = ("forward",)
-        return BiLMConfig(
-            dim=lstm.projection_dim,
-            cell_dim=lstm.dim,
-            layers=lstm.n_layers,
-            characters=characters,
-            table_words=table_words,
-            directions=directions,
-            skip=lstm.use_skip_connections,
-            cell_clip=lstm.cell_clip or None,  # AllenNLP: 0 is no clip
-            output_clip=lstm.proj_clip or None,
-        )
+        table_words = file["embedding"].shape[0]
+    directions: tuple[Direction, ...] = ("forward", "backward") if "RNN_1" in file else ("forward",)
+    try:
+        return options.config(directions, table_words)
     except ConfigError as error:
         raise FormatError(f"{path}: {error}") from None
-
-
-def _written_options(config: BiLMConfig) -> dict[str, Any]:
-    options: dict[str, Any] = {
-        "bidirectional": True,
-        "lstm": {
-            "dim": config.cell_dim,
-            "projection_dim": config.dim,
-            "n_layers": config.layers,
-            "use_skip_connections": config.skip,
-        },
-    }
-    for key, clip in (("cell_clip", config.cell_clip), ("proj_clip", config.output_clip)):
-        if clip is not None:
-            options["lstm"][key] = clip
-    if config.characters is not None:
-        options["char_cnn"] = {
-            "activation": config.characters.activation,
-            "embedding": {"dim": config.characters.character_dim},
-            "filters": config.characters.filters,
-            "max_characters_per_token": config.characters.width,
-            "n_characters": ByteAlphabet.SIZE,
-            "n_highway": config.characters.highways,
-        }
-    return options
-
-
-# --- weights.hdf5 ---
 
 
 @dataclass(frozen=True)

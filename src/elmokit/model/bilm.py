@@ -81,9 +81,8 @@ class BiLM(nn.Module):
                 said[number, :, columns].index_copy_(0, tokens, kept[layer])
             outputs[place] = outputs[place].index_copy(1, order, output)
             memories[place] = memories[place].index_copy(1, order, memory)
-        return said.view(len(layers), *words.shape, -1), State(
-            torch.stack(outputs), torch.stack(memories)
-        )
+        after = State(torch.stack(outputs), torch.stack(memories))
+        return said.view(len(layers), *words.shape, said.shape[2]), after
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmokit.errors import InputError
 from elmokit.text.alphabet import Alphabet, Ids
 from elmokit.text.split import split_at_spaces
 from elmokit.text.vocabulary import SENTENCE_BEGIN, SENTENCE_END
@@ -36,7 +37,7 @@ class Batch:
         real = (ids > 0).any(2)
         lengths = real.sum(1)
         if not torch.equal(real, torch.arange(steps, device=ids.device) < lengths[:, None]):
-            raise ValueError("ids: a padding word stands before a real one; pad at the end only")
+            raise InputError("ids: a padding word stands before a real one; pad at the end only")
         marks, _ = alphabet.encode([SENTENCE_BEGIN, SENTENCE_END])
         types, places = torch.cat(
             [

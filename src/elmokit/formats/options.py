@@ -1,0 +1,103 @@
+"""options.json becomes the shape of a model, and back: foreign names end here."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from elmokit.config import BiLMConfig, CharacterConfig, Direction
+from elmokit.formats.record import read_record
+from elmokit.text.alphabet import ByteAlphabet
+
+
+@dataclass(frozen=True)
+class LstmOptions:
+    """The readers, in bilm-tf's words."""
+
+    dim: int
+    projection_dim: int
+    n_layers: int = 1
+    cell_clip: float | None = None
+    proj_clip: float | None = None
+    use_skip_connections: bool = False
+
+
+@dataclass(frozen=True)
+class EmbeddingOptions:
+    """The character table, in bilm-tf's words."""
+
+    dim: int = 16
+
+
+@dataclass(frozen=True)
+class CharacterOptions:
+    """The character CNN, in bilm-tf's words."""
+
+    activation: Literal["relu", "tanh"]
+    filters: tuple[tuple[int, int], ...]
+    embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)
+    max_characters_per_token: int = 50
+    n_characters: Literal[261, 262] = 262  # bilm-tf wants 261 to train and 262 to use
+    n_highway: int | None = None
+
+
+@dataclass(frozen=True)
+class Options:
+    """What options.json says of a model; what it says of training is not read."""
+
+    lstm: LstmOptions
+    char_cnn: CharacterOptions | None = None
+
+    def config(self, directions: tuple[Direction, ...], table_words: int | None) -> BiLMConfig:
+        """The shape; its directions and the words of a word-level model stand in the weights."""
+        lstm, cnn = self.lstm, self.char_cnn
+        characters = None
+        if cnn is not None:
+            characters = CharacterConfig(
+                width=cnn.max_characters_per_token,
+                alphabet_size=ByteAlphabet.SIZE,
+                character_dim=cnn.embedding.dim,
+                filters=cnn.filters,
+                activation=cnn.activation,
+                highways=cnn.n_highway or 0,
+            )
+        return BiLMConfig(
+            dim=lstm.projection_dim,
+            cell_dim=lstm.dim,
+            layers=lstm.n_layers,
+            characters=characters,
+            table_words=table_words,
+            directions=directions,
+            skip=lstm.use_skip_connections,
+            cell_clip=lstm.cell_clip or None,  # AllenNLP: 0 is no clip
+            output_clip=lstm.proj_clip or None,
+        )
+
+
+def read_options(path: Path) -> Options:
+    """The options of a file."""
+    return read_record(path, Options, "the options.json of a bilm-tf model")
+
+
+def write_options(config: BiLMConfig, path: Path) -> None:
+    """The options file of a shape, for readers of bilm-tf's files."""
+    lstm: dict[str, Any] = {
+        "dim": config.cell_dim,
+        "projection_dim": config.dim,
+        "n_layers": config.layers,
+        "use_skip_connections": config.skip,
+    }
+    for key, clip in (("cell_clip", config.cell_clip), ("proj_clip", config.output_clip)):
+        if clip is not None:
+            lstm[key] = clip
+    options: dict[str, Any] = {"bidirectional": True, "lstm": lstm}
+    if config.characters is not None:
+        options["char_cnn"] = {
+            "activation": config.characters.activation,
+            "embedding": {"dim": config.characters.character_dim},
+            "filters": config.characters.filters,
+            "max_characters_per_token": config.characters.width,
+            "n_characters": ByteAlphabet.SIZE,
+            "n_highway": config.characters.highways,
+        }
+    path.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,228 @@
+import json
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.errors import FormatError
+from made import make_folder, make_options, make_weights, write_files
+
+SENTENCES = [["The", "cat", "word1"], ["sat"]]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return make_folder(tmp_path)
+
+
+def rewrite(folder, change):
+    """Change the dictionary of options.json."""
+    path = folder / "options.json"
+    options = json.loads(path.read_text())
+    change(options)
+    path.write_text(json.dumps(options))
+
+
+def refused(folder, message):
+    with pytest.raises(FormatError, match=message):
+        elmokit.load(folder)
+
+
+@pytest.mark.parametrize("key", ["n_highway", "max_characters_per_token", "n_characters"])
+def test_keys_of_the_encoder_may_be_absent(tmp_path, key):
+    folder = make_folder(tmp_path, n_highway=0)
+    expected = elmokit.load(folder).embed(SENTENCES)
+    rewrite(folder, lambda options: options["char_cnn"].pop(key))
+    assert_equal(elmokit.load(folder).embed(SENTENCES), expected)
+
+
+@pytest.mark.parametrize("key", ["cell_clip", "proj_clip", "use_skip_connections", "n_layers"])
+def test_keys_of_the_readers_may_be_absent(tmp_path, key):
+    folder = make_folder(tmp_path, n_layers=1, clips=(None, None), skip=False)
+    expected = elmokit.load(folder).embed(SENTENCES)
+    rewrite(folder, lambda options: options["lstm"].pop(key, None))
+    assert_equal(elmokit.load(folder).embed(SENTENCES), expected)
+
+
+def test_training_keys_are_ignored(folder):
+    rewrite(folder, lambda options: options.update(dropout=0.1, n_train_tokens=768648884))
+    elmokit.load(folder)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_names_that_dump_weights_left_unmapped_are_found(tmp_path, layers):
+    options = make_options(n_layers=layers)
+    weights = make_weights(options, directions=1)
+    expected = elmokit.load(write_files(tmp_path, options, weights)).embed(SENTENCES)
+    unmapped = {}
+    for name, array in weights.items():
+        left = name.replace("RNN_0/RNN/", "rnn/").replace("W_P_0", "projection/kernel")
+        left = left.replace("Cell/W_0", "Cell/kernel").replace("Cell/B", "Cell/bias")
+        unmapped[left.replace("MultiRNNCell/Cell0/", "") if layers == 1 else left] = array
+    (tmp_path / "weights.hdf5").unlink()
+    write_files(tmp_path, options, unmapped)
+    assert_equal(elmokit.load(tmp_path).embed(SENTENCES), expected)
+
+
+def test_one_layer_without_its_number_is_found(tmp_path):
+    options = make_options(n_layers=1)
+    weights = make_weights(options)
+    expected = elmokit.load(write_files(tmp_path, options, weights)).embed(SENTENCES)
+    (tmp_path / "weights.hdf5").unlink()
+    short = {name.replace("MultiRNNCell/Cell0/", ""): array for name, array in weights.items()}
+    write_files(tmp_path, options, short)
+    assert_equal(elmokit.load(tmp_path).embed(SENTENCES), expected)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {},
+        {"softmax_words": 7},
+        {"characters": False, "table_words": 9},
+        {"dim": 6, "projection_dim": 6, "n_highway": 0, "activation": "tanh"},
+        {"dim": 30, "projection_dim": 24, "clips": (None, 2.5), "skip": False, "width": 30},
+        {"n_layers": 1},
+    ],
+)
+def test_there_and_back_loses_no_bit(tmp_path, shape):
+    (tmp_path / "theirs").mkdir()
+    source = make_folder(tmp_path / "theirs", **shape)
+    elmokit.convert(source, tmp_path / "ours")
+    elmokit.convert(tmp_path / "ours", tmp_path / "back", format="bilm-tf")
+    elmokit.convert(tmp_path / "back", tmp_path / "again")
+    first, again = h5py.File(source / "weights.hdf5"), h5py.File(tmp_path / "back" / "weights.hdf5")
+    with first, again:
+        assert names_in(first) == names_in(again)
+        for name in names_in(first):
+            np.testing.assert_array_equal(first[name][...], again[name][...])
+    wanted = json.loads((source / "options.json").read_text())
+    found = json.loads((tmp_path / "back" / "options.json").read_text())
+    assert {**found["lstm"]} == wanted["lstm"]
+    assert found.get("char_cnn") == wanted.get("char_cnn")
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "ours" / name).read_bytes()
+    vocabulary = source / "vocab.txt"
+    if vocabulary.exists():
+        assert (tmp_path / "back" / "vocab.txt").read_bytes() == vocabulary.read_bytes()
+
+
+def test_what_bilm_tf_cannot_hold_is_refused(tmp_path):
+    (tmp_path / "model").mkdir()
+    make_folder(tmp_path / "model", directions=1)
+    with pytest.raises(FormatError, match="bilm-tf's files hold two readers, but this model has"):
+        elmokit.convert(tmp_path / "model", tmp_path / "out", format="bilm-tf")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_truncated_file_says_so(folder):
+    path = folder / "weights.hdf5"
+    os.truncate(path, path.stat().st_size // 2)
+    refused(folder, r"weights\.hdf5: cannot be read as HDF5 .*; was the file cut short\?")
+
+
+def test_a_missing_dataset_is_named(folder):
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        del file["CNN_high_0/W_carry"]
+    refused(folder, "no dataset called CNN_high_0/W_carry, which the options ask for; do the two")
+
+
+def test_a_wrong_shape_is_named(folder):
+    rewrite(folder, lambda options: options["lstm"].update(dim=13))
+    refused(folder, r"LSTMCell/W_0 has the shape \(12, 48\), but the options ask for \(12, 52\)")
+
+
+def test_a_wrong_number_of_characters_is_named(folder):
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        table = file["char_embed"][...]
+        del file["char_embed"]
+        file["char_embed"] = table[:-1]
+    refused(folder, r"char_embed has the shape \(260, 5\), but the options ask for \(261, 5\)")
+
+
+def test_integers_are_no_weights(folder):
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        del file["CNN/b_cnn_0"]
+        file["CNN/b_cnn_0"] = np.zeros(4, np.int32)
+    refused(folder, "CNN/b_cnn_0 has the type int32, expected float32")
+
+
+def test_a_huge_declared_shape_is_refused_before_it_is_allocated(folder):
+    rewrite(folder, lambda options: options["lstm"].update(dim=10**6))
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        name = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
+        del file[name]
+        file.create_dataset(name, (12, 4 * 10**6), "f4", chunks=(1, 1024))
+    refused(folder, "W_0 declares 192,000,000 bytes, but the whole file has only")
+
+
+@pytest.mark.parametrize(
+    ("datasets", "message"),
+    [
+        (["0", "1", "sentence_to_index"], "this file holds embeddings"),
+        (["0", "1", "2"], "this file holds embeddings"),
+        (["embedding"], "this file holds word vectors only"),
+        (["model_weights/dense"], "this is a Keras model"),
+        (["something"], r"no dataset called char_embed and no RNN_0 \(found something\)"),
+        ([], r"\(found nothing\)"),
+    ],
+)
+def test_another_hdf5_is_called_by_its_name(folder, datasets, message):
+    with h5py.File(folder / "weights.hdf5", "w") as file:
+        for name in datasets:
+            file[name] = np.zeros((3, 4), np.float32)
+    refused(folder, message)
+
+
+def test_a_word_level_file_needs_its_table(folder):
+    rewrite(folder, lambda options: options.pop("char_cnn"))
+    refused(folder, "no dataset called embedding, which a word-level model")
+
+
+def test_a_word_level_model_needs_its_vocabulary(tmp_path):
+    folder = make_folder(tmp_path, characters=False, table_words=9)
+    (folder / "vocab.txt").unlink()
+    refused(folder, "a word-level model needs its vocabulary: put vocab.txt beside the weights")
+
+
+@pytest.mark.parametrize("shape", [{"characters": False, "table_words": 9}, {"softmax_words": 9}])
+def test_another_models_vocabulary_is_refused(tmp_path, shape):
+    folder = make_folder(tmp_path, **shape)
+    (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
+    refused(folder, "the vocabulary has 3 words, but the .* 9 rows; is it the vocabulary of this")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda o: o.pop("lstm"), "options.json: lstm: Field required; expected the options.json"),
+        (lambda o: o["lstm"].pop("dim"), "lstm.dim: Field required"),
+        (lambda o: o["lstm"].update(dim="x"), "lstm.dim: Input should be a valid integer"),
+        (lambda o: o["char_cnn"].pop("activation"), "char_cnn.activation: Field required"),
+        (lambda o: o["char_cnn"].update(activation="gelu"), "'relu' or 'tanh'"),
+        (lambda o: o["char_cnn"].update(n_characters=300), "n_characters: .* 261 or 262"),
+        (lambda o: o["lstm"].update(projection_dim=50), "dim is 50, expected at most cell_dim"),
+        (lambda o: o["char_cnn"].update(max_characters_per_token=2), "width is 2, expected 3"),
+    ],
+)
+def test_wrong_options_are_named(folder, change, message):
+    rewrite(folder, change)
+    refused(folder, message)
+
+
+def test_options_that_are_no_json_are_named(folder):
+    (folder / "options.json").write_text("{'lstm': }")
+    refused(folder, "options.json: Invalid JSON")
+
+
+def names_in(file):
+    names = []
+    file.visititems(lambda name, item: names.append(name) if hasattr(item, "shape") else None)
+    return sorted(names)
+
+
+def assert_equal(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)

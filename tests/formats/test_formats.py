@@ -1,0 +1,205 @@
+import json
+import os
+import zipfile
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.errors import ConfigError, FormatError, InputError
+from elmokit.formats import load
+from made import make_folder
+
+SENTENCES = [["The", "cat", "word1"], ["sat"]]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "model").mkdir()
+    return make_folder(tmp_path / "model", softmax_words=7)
+
+
+def assert_same_model(source, folder):
+    found, expected = load(*source), load(folder)
+    assert found.fingerprint() == expected.fingerprint()
+    one, other = elmokit.Embedder(found), elmokit.Embedder(expected)
+    for ours, theirs in zip(one.embed(SENTENCES), other.embed(SENTENCES), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_a_pair_is_taken_in_either_order(folder):
+    pair = folder / "options.json", folder / "weights.hdf5"
+    assert_same_model(pair, folder)
+    assert_same_model(pair[::-1], folder)
+    assert_same_model([str(path) for path in pair], folder)
+
+
+def test_a_folder_of_ours_is_the_same_model(folder, tmp_path):
+    elmokit.convert(folder, tmp_path / "ours")
+    assert sorted(path.name for path in (tmp_path / "ours").iterdir()) == [
+        "config.json", "model.safetensors", "vocabulary.txt",
+    ]  # fmt: skip
+    assert_same_model([tmp_path / "ours"], folder)
+
+
+@pytest.mark.parametrize("inside", ["", "english/", "/absolute/", "../../"])
+def test_a_zip_is_the_same_model_and_writes_nothing_elsewhere(folder, tmp_path, inside):
+    with zipfile.ZipFile(tmp_path / "144.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in folder.iterdir():
+            archive.write(path, inside + path.name.replace("weights", "model"))
+        archive.writestr(inside + "meta.json", "{}")
+        archive.writestr(inside + "README", "An NLPL model")
+    before = {path.name for path in tmp_path.iterdir()}
+    assert_same_model([tmp_path / "144.zip"], folder)
+    assert {path.name for path in tmp_path.iterdir()} == before
+
+
+def test_what_a_model_is_made_of_survives(folder, tmp_path):
+    source = load(folder, split="spaces")
+    told = elmokit.Pretrained(source.model, source.vocabulary, source.split, "# A card\n")
+    elmokit.save(told, tmp_path / "ours")
+    found = load(tmp_path / "ours")
+    assert found.split == "spaces"
+    assert found.card == "# A card\n"
+    assert list(found.vocabulary) == list(source.vocabulary)
+    assert found.model.bilm.config == source.model.bilm.config
+    assert (found.model.softmax.weight == source.model.softmax.weight).all()
+    assert load(tmp_path / "ours", split="characters").split == "characters"
+
+
+def test_half_precision_on_disk_is_float32_in_memory(folder, tmp_path):
+    import torch
+
+    elmokit.save(load(folder), tmp_path / "half", dtype=torch.float16)
+    full = (folder / "weights.hdf5").stat().st_size
+    assert (tmp_path / "half" / "model.safetensors").stat().st_size < 0.7 * full
+    (vectors,) = elmokit.load(tmp_path / "half").embed(SENTENCES[:1])
+    (expected,) = elmokit.load(folder).embed(SENTENCES[:1])
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, expected, atol=0.02)
+
+
+def test_the_fingerprint_tells_models_apart(folder, tmp_path):
+    (tmp_path / "other").mkdir()
+    make_folder(tmp_path / "other", size=1.1)
+    assert load(folder).fingerprint() != load(tmp_path / "other").fingerprint()
+
+
+def refused(message, *source, error=FormatError):
+    with pytest.raises(error, match=message):
+        load(*source)
+
+
+def test_one_file_of_two_is_refused(folder):
+    refused("one file of two; give the options file and the weights", folder / "options.json")
+    refused("one file of two; give the options file and the weights", folder / "weights.hdf5")
+
+
+def test_two_files_of_a_kind_are_refused(folder):
+    path = folder / "options.json"
+    refused("is text.*expected one options file .JSON. and one weights file", path, path)
+
+
+def test_what_is_not_there_is_refused(tmp_path):
+    refused("nothing: no such file or folder", tmp_path / "nothing")
+
+
+def test_an_address_is_not_fetched():
+    address = "https://example.org/elmo/options.json"
+    refused("nothing is downloaded here; download the file, then give its path", address)
+
+
+def test_an_empty_folder_is_refused(tmp_path):
+    refused(r"no options file .*; found nothing\. Expected an elmokit folder", tmp_path)
+
+
+def test_a_folder_with_two_models_is_refused(folder):
+    (folder / "other.hdf5").write_bytes((folder / "weights.hdf5").read_bytes())
+    refused("more than one weights file .*: other.hdf5, weights.hdf5; give the two files", folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "this is an empty file"),
+        (b"\x80\x04\x95", "this is a pickle, expected a folder"),
+        (b"\x1f\x8b\x08\x00", "this is a gzip archive"),
+        (b"\x00\x01\x02", "this is a binary file of another kind"),
+    ],
+)
+def test_another_file_is_called_by_its_name(tmp_path, content, message):
+    (tmp_path / "file").write_bytes(content)
+    refused(message, tmp_path / "file")
+
+
+def test_a_broken_zip_is_refused(folder, tmp_path):
+    path = tmp_path / "model.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(folder / "options.json", "options.json")
+    os.truncate(path, path.stat().st_size - 30)
+    refused(r"model\.zip: cannot be unpacked .*; was the file cut short\?", path)
+
+
+def test_an_error_inside_a_zip_names_the_zip(folder, tmp_path):
+    path = tmp_path / "model.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(folder / "options.json", "options.json")
+    refused(r"model\.zip: no weights file", path)
+
+
+def test_a_zip_bomb_is_refused(tmp_path):
+    path = tmp_path / "bomb.zip"
+    with (
+        zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("model.hdf5", "w") as member,
+    ):
+        for _ in range(80):
+            member.write(bytes(2**20))
+    refused("model.hdf5 declares 83,886,080 bytes in .* packed ones", path)
+
+
+def test_an_unknown_splitter_is_refused(folder):
+    with pytest.raises(ConfigError, match="no splitter is called 'nltk'"):
+        load(folder, split="nltk")
+
+
+def test_nothing_is_written_over(folder, tmp_path):
+    with pytest.raises(InputError, match="model: exists already; give the name of a new folder"):
+        elmokit.convert(folder, folder)
+    with pytest.raises(InputError, match="nowhere is not a folder; make it first"):
+        elmokit.convert(folder, tmp_path / "nowhere" / "ours")
+    with pytest.raises(InputError, match="format is 'onnx', expected 'elmokit' or 'bilm-tf'"):
+        elmokit.convert(folder, tmp_path / "ours", format="onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.fixture
+def ours(folder, tmp_path):
+    elmokit.convert(folder, tmp_path / "ours")
+    return tmp_path / "ours"
+
+
+def test_a_cut_safetensors_file_is_refused(ours):
+    path = ours / "model.safetensors"
+    os.truncate(path, path.stat().st_size // 2)
+    refused(r"model\.safetensors: cannot be read as safetensors .*; was the file cut short\?", ours)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c["bilm"].update(cell_dim=13), r"has the shape \(48, 6\), expected \(52, 6\)"),
+        (lambda c: c["bilm"].update(layers=3), "no tensor called bilm.readers.0.layers.2"),
+        (lambda c: c.update(softmax_words=None), "a tensor called softmax.bias that the model"),
+        (lambda c: c.update(version=2), "config.json: version: Input should be 1"),
+        (lambda c: c.update(format="x"), "expected the config.json of an elmokit model"),
+        (lambda c: c["bilm"].update(dim=0), "bilm: Value error, dim is 0, expected 1 to"),
+        (lambda c: c.pop("bilm"), "bilm: Field required"),
+        (lambda c: c["bilm"].update(dim=10**9, cell_dim=10**9), "dim is 1,000,000,000, expected 1"),
+    ],
+)
+def test_a_config_of_another_model_is_refused(ours, change, message):
+    config = json.loads((ours / "config.json").read_text())
+    change(config)
+    (ours / "config.json").write_text(json.dumps(config))
+    refused(message, ours)

@@ -1,0 +1,135 @@
+import pytest
+import torch
+
+from elmokit.config import SIZES, BiLMConfig, CharacterConfig
+from elmokit.errors import ConfigError
+from elmokit.model.bilm import BiLM, Packing, State
+from elmokit.text.alphabet import ByteAlphabet
+from elmokit.text.batch import Batch
+
+CHARACTERS = CharacterConfig(character_dim=4, filters=((1, 4), (2, 8)), highways=1)
+CONFIG = BiLMConfig(dim=6, cell_dim=10, layers=2, characters=CHARACTERS)
+SENTENCES = [["one"], ["a", "longer", "sentence", "."], [], ["two", "words"]]
+
+
+def batch_of(sentences):
+    return Batch.from_sentences(sentences, ByteAlphabet(50))
+
+
+@pytest.mark.parametrize(
+    ("size", "parameters"),
+    [("small", 13_593_296), ("medium", 28_027_728), ("original", 93_600_848)],
+)
+def test_the_published_sizes_have_the_published_parameters(size, parameters):
+    with torch.device("meta"):
+        model = BiLM(SIZES[size])
+    counted = sum(parameter.numel() for parameter in model.parameters())
+    # The files have no row for padding words.
+    assert counted - 16 == parameters
+
+
+def test_padding_is_zero_in_every_layer():
+    batch = batch_of(SENTENCES)
+    layers, _ = BiLM(CONFIG)(batch)
+    assert layers.shape == (3, 4, 6, 12)
+    assert not layers[:, ~batch.mask].any()
+    assert layers[:, batch.mask].abs().sum(2).min() > 0
+
+
+def test_layer_0_is_the_word_twice():
+    layers, _ = BiLM(CONFIG)(batch_of(SENTENCES))
+    assert torch.equal(layers[0, ..., :6], layers[0, ..., 6:])
+
+
+def test_each_reader_sees_one_side_only():
+    bilm = BiLM(CONFIG)
+    first, _ = bilm(batch_of([["a", "b", "c", "d"]]))
+    other, _ = bilm(batch_of([["a", "b", "x", "d"]]))
+    same = (first == other).all(3)[:, 0]  # (layers, steps)
+    forward = (first[..., :6] == other[..., :6]).all(3)[1:, 0]
+    backward = (first[..., 6:] == other[..., 6:]).all(3)[1:, 0]
+    assert same[0].tolist() == [True, True, True, False, True, True]
+    assert forward.tolist() == [[True, True, True, False, False, False]] * 2
+    assert backward.tolist() == [[False, False, False, False, True, True]] * 2
+
+
+def test_reading_on_is_reading_at_once():
+    bilm = BiLM(BiLMConfig(**{**vars(CONFIG), "directions": ("forward",)}))
+    types = torch.randn(5, 6)
+    types[0] = 0
+    words = torch.tensor([[1, 2, 3, 4, 1, 2], [4, 3, 2, 1, 4, 3]])
+    whole, end = bilm.read(types, words)
+    first, state = bilm.read(types, words[:, :4])
+    second, state = bilm.read(types, words[:, 4:], state)
+    torch.testing.assert_close(torch.cat([first, second], 2), whole)
+    torch.testing.assert_close(state.memory, end.memory)
+
+
+def test_a_sentence_of_padding_keeps_its_state():
+    bilm = BiLM(CONFIG)
+    state = State(torch.randn(2, 2, 2, 6), torch.randn(2, 2, 2, 10))
+    _, after = bilm.read(torch.randn(3, 6), torch.tensor([[1, 2], [0, 0]]), state)
+    assert torch.equal(after.output[:, :, 1], state.output[:, :, 1])
+    assert torch.equal(after.memory[:, :, 1], state.memory[:, :, 1])
+    assert not torch.equal(after.memory[:, :, 0], state.memory[:, :, 0])
+
+
+@pytest.mark.parametrize("layers", [(0,), (1,), (2, 0), (2,), ()])
+@pytest.mark.parametrize("directions", [("forward",), ("backward",), ("forward", "backward")])
+def test_what_is_asked_for_is_what_all_would_have_given(layers, directions):
+    bilm = BiLM(CONFIG)
+    batch = batch_of(SENTENCES)
+    everything, _ = bilm(batch)
+    found, _ = bilm.read(
+        bilm.encode(batch.chars), batch.words, layers=layers, directions=directions
+    )
+    halves = {"forward": everything[..., :6], "backward": everything[..., 6:]}
+    expected = torch.cat([halves[d] for d in directions], 3)[list(layers)]
+    torch.testing.assert_close(found, expected)
+
+
+def test_packing_drops_no_token_and_no_order():
+    packing = Packing.of(torch.tensor([[5, 6, 0], [7, 8, 9], [0, 0, 0]]))
+    words = torch.tensor([5, 6, 0, 7, 8, 9, 0, 0, 0])
+    assert packing.sizes == [2, 2, 1]
+    assert packing.order.tolist() == [1, 0, 2]
+    assert words[packing.tokens["forward"]].tolist() == [7, 5, 8, 6, 9]
+    assert words[packing.tokens["backward"]].tolist() == [9, 6, 8, 5, 7]
+
+
+def test_no_sentences_give_no_vectors():
+    layers, _ = BiLM(CONFIG)(batch_of([]))
+    assert layers.shape == (3, 0, 2, 12)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dim": 0}, "dim is 0, expected 1 to 1,048,576"),
+        ({"layers": 0}, "layers is 0, expected 1 to 100"),
+        ({"dim": 11}, r"dim is 11, expected at most cell_dim \(10\)"),
+        ({"directions": ("backward", "forward")}, "directions is"),
+        ({"characters": None}, "expected either characters"),
+        ({"table_words": 3}, "expected either characters"),
+        ({"cell_clip": 0.0}, "cell_clip is 0.0, expected a positive number"),
+    ],
+)
+def test_a_shape_that_cannot_be_is_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        BiLMConfig(**{**vars(CONFIG), **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"width": 2}, "width is 2, expected 3 or more"),
+        ({"filters": ()}, "filters is empty"),
+        ({"filters": ((51, 3),)}, "one sees 51 characters, but a word has only 50"),
+        ({"filters": ((1, 0),)}, "the features that one makes is 0"),
+        ({"activation": "gelu"}, "activation is 'gelu', expected 'relu' or 'tanh'"),
+        ({"highways": -1}, "highways is -1"),
+    ],
+)
+def test_a_character_cnn_that_cannot_be_is_refused(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        CharacterConfig(**{**vars(CHARACTERS), **changes})

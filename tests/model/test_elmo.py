@@ -1,0 +1,200 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed
+import torch.multiprocessing
+from torch.nn.parallel import DistributedDataParallel
+
+from elmokit.config import BiLMConfig, CharacterConfig
+from elmokit.errors import ConfigError, InputError, NumericError
+from elmokit.model.bilm import BiLM
+from elmokit.model.elmo import Elmo
+from elmokit.text.alphabet import ByteAlphabet, WordAlphabet
+from elmokit.text.batch import Batch
+from elmokit.text.vocabulary import Vocabulary
+
+CHARACTERS = CharacterConfig(width=20, character_dim=4, filters=((1, 4), (2, 8)), highways=1)
+CONFIG = BiLMConfig(dim=6, cell_dim=10, layers=2, characters=CHARACTERS)
+SENTENCES = [["The", "first", "sentence", "."], ["A", "second"], []]
+
+
+@pytest.fixture
+def bilm():
+    return BiLM(CONFIG)
+
+
+def ids_of(sentences, width=20):
+    longest = max(map(len, sentences))
+    ids = np.zeros((len(sentences), longest, width), np.int64)
+    for row, sentence in enumerate(sentences):
+        ids[row, : len(sentence)], _ = ByteAlphabet(width).encode(sentence)
+    return torch.from_numpy(ids)
+
+
+def test_two_mixes_come_from_one_run(bilm):
+    elmo = Elmo(bilm, mixes=2, dropout=0.0)
+    with torch.no_grad():
+        elmo.mixes[1].weights.copy_(torch.tensor([0.0, 0.0, 50.0]))
+    mixed = elmo(SENTENCES)
+    layers, _ = bilm(Batch.from_sentences(SENTENCES, ByteAlphabet(20)))
+    assert [vectors.shape for vectors in mixed.vectors] == [(3, 4, 12)] * 2
+    assert mixed.mask.tolist() == [[True] * 4, [True, True, False, False], [False] * 4]
+    torch.testing.assert_close(mixed.vectors[0][0], layers[:, 0, 1:5].mean(0))
+    torch.testing.assert_close(mixed.vectors[1][1, :2], layers[2, 1, 1:3])
+    assert not mixed.vectors[0][~mixed.mask].any()
+
+
+def test_words_ids_and_batches_are_the_same_text(bilm):
+    elmo = Elmo(bilm, dropout=0.0)
+    batch = Batch.from_sentences(SENTENCES, ByteAlphabet(20))
+    expected = elmo(SENTENCES).vectors[0]
+    assert torch.equal(elmo(batch).vectors[0], expected)
+    torch.testing.assert_close(elmo(ids_of(SENTENCES)).vectors[0], expected)
+
+
+def test_four_dimensions_are_three_dimensions_folded(bilm):
+    elmo = Elmo(bilm, dropout=0.0)
+    ids = ids_of([*SENTENCES, ["more"], ["and", "more"], ["x"]])
+    flat = elmo(ids)
+    folded = elmo(ids.view(2, 3, 4, 20))
+    assert folded.vectors[0].shape == (2, 3, 4, 12)
+    assert folded.mask.shape == (2, 3, 4)
+    assert torch.equal(folded.vectors[0].flatten(0, 1), flat.vectors[0])
+
+
+def test_boundaries_can_be_kept(bilm):
+    stripped = Elmo(bilm, dropout=0.0)(SENTENCES)
+    kept = Elmo(bilm, dropout=0.0, boundaries=True)(SENTENCES)
+    assert kept.vectors[0].shape == (3, 6, 12)
+    assert kept.mask.sum(1).tolist() == [6, 4, 2]
+    assert torch.equal(kept.vectors[0][0, 1:5], stripped.vectors[0][0])
+    assert kept.vectors[0][2, :2].abs().sum(1).min() > 0
+
+
+def test_a_frozen_bilm_leaves_no_graph_and_only_the_mix_learns(bilm):
+    elmo = Elmo(bilm)
+    elmo(SENTENCES).vectors[0].sum().backward()
+    learning = {name for name, p in elmo.named_parameters() if p.requires_grad}
+    assert learning == {"mixes.0.weights", "mixes.0.scale"}
+    assert all(parameter.grad is None for parameter in bilm.parameters())
+    layers, state = elmo._read(Batch.from_sentences(SENTENCES, ByteAlphabet(20)), None)
+    assert not layers.requires_grad
+    assert not state.memory.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("mix", "readers", "encoder"), [*itertools.product([True, False], repeat=3)]
+)
+def test_each_switch_trains_its_part_and_no_other(bilm, mix, readers, encoder):
+    elmo = Elmo(bilm, train_mix=mix, train_readers=readers, train_encoder=encoder)
+    loss = elmo(SENTENCES).vectors[0].square().sum()
+    if not (mix or readers or encoder):
+        assert not loss.requires_grad
+        return
+    loss.backward()
+
+    def learnt(module):
+        return [parameter.grad is not None for parameter in module.parameters()]
+
+    assert set(learnt(elmo.mixes)) == {mix}
+    assert set(learnt(bilm.readers)) == {readers}
+    assert set(learnt(bilm.encoder)) == {encoder}
+
+
+def test_dropout_is_for_training(bilm):
+    elmo = Elmo(bilm, dropout=0.5)
+    assert (elmo(SENTENCES).vectors[0][0] == 0).float().mean() > 0.2
+    elmo.eval()
+    assert torch.equal(elmo(SENTENCES).vectors[0], elmo(SENTENCES).vectors[0])
+
+
+def test_chosen_layers_are_mixed(bilm):
+    top = Elmo(bilm, dropout=0.0, layers=[2])(SENTENCES).vectors[0]
+    layers, _ = bilm(Batch.from_sentences(SENTENCES, ByteAlphabet(20)))
+    torch.testing.assert_close(top[0], layers[2, 0, 1:5])
+
+
+@pytest.mark.parametrize("way", ["bilm-tf", "allennlp"])
+def test_the_ancestors_count_other_words_when_they_normalise(bilm, way):
+    mixed = Elmo(bilm, dropout=0.0, normalize=way, layers=[1])(SENTENCES).vectors[0]
+    batch = Batch.from_sentences(SENTENCES, ByteAlphabet(20))
+    layer = bilm(batch)[0][1]
+    counted = layer[batch.mask] if way == "allennlp" else torch.cat([layer[0, 1:5], layer[1, 1:3]])
+    expected = (layer[0, 1:5] - counted.mean()) / counted.var(unbiased=False).sqrt()
+    torch.testing.assert_close(mixed[0], expected)
+
+
+def test_the_penalty_is_that_of_all_mixes(bilm):
+    elmo = Elmo(bilm, mixes=2, l2=0.5, weights=[1.0, 1.0, 0.0])
+    assert elmo.penalty().item() == pytest.approx(2.0)
+    assert elmo.shares()[0] == pytest.approx([0.4223, 0.4223, 0.1554], abs=1e-4)
+
+
+def test_a_state_is_carried_only_by_hand(bilm):
+    elmo = Elmo(bilm, dropout=0.0)
+    first = elmo(SENTENCES)
+    assert torch.equal(elmo(SENTENCES).vectors[0], first.vectors[0])
+    assert not torch.equal(elmo(SENTENCES, first.state).vectors[0], first.vectors[0])
+
+
+def test_a_nan_is_named_by_its_sentence(bilm):
+    with torch.no_grad():
+        bilm.encoder.embedding.weight[ord("q") + 1] = float("nan")
+    elmo = Elmo(bilm)
+    elmo(SENTENCES)
+    with pytest.raises(NumericError, match=r"sentence 1 \(the queen\) has a vector that is not"):
+        elmo([["fine"], ["the", "queen"]])
+
+
+def test_a_word_level_model_takes_batches():
+    vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "cat"])
+    bilm = BiLM(BiLMConfig(dim=6, cell_dim=10, layers=1, characters=None, table_words=4))
+    batch = Batch.from_sentences([["cat", "dog"]], WordAlphabet(vocabulary))
+    assert Elmo(bilm)(batch).vectors[0].shape == (1, 2, 12)
+    with pytest.raises(InputError, match="a word-level model knows its words only by"):
+        Elmo(bilm)([["cat"]])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mixes": 0}, "mixes is 0"),
+        ({"dropout": 1.0}, "dropout is 1.0"),
+        ({"layers": [3]}, r"layers is \[3\], expected some of 0 to 2"),
+        ({"layers": []}, r"layers is \[\]"),
+    ],
+)
+def test_options_that_cannot_be_are_refused(bilm, options, message):
+    with pytest.raises(ConfigError, match=message):
+        Elmo(bilm, **options)
+
+
+def test_ids_of_another_width_are_refused(bilm):
+    with pytest.raises(
+        InputError, match=r"the shape \(1, 2, 50\), expected \(sentences, words, 20"
+    ):
+        Elmo(bilm)(torch.ones(1, 2, 50, dtype=torch.long))
+
+
+def _train_a_share(rank, folder):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
+    )
+    torch.manual_seed(0)
+    elmo = Elmo(BiLM(CONFIG), dropout=0.0, train_readers=True, train_encoder=True)
+    parallel = DistributedDataParallel(elmo)
+    parallel(ids_of([SENTENCES[rank]])).vectors[0].sum().backward()
+    if rank == 0:
+        torch.save([p.grad for p in elmo.parameters()], f"{folder}/grads")
+    torch.distributed.destroy_process_group()
+
+
+def test_two_processes_learn_what_one_learns_from_both(tmp_path):
+    torch.multiprocessing.spawn(_train_a_share, args=(str(tmp_path),), nprocs=2)
+    torch.manual_seed(0)
+    elmo = Elmo(BiLM(CONFIG), dropout=0.0, train_readers=True, train_encoder=True)
+    (elmo(SENTENCES[:2]).vectors[0].sum() / 2).backward()
+    found = torch.load(tmp_path / "grads", weights_only=True)
+    torch.testing.assert_close(found, [p.grad for p in elmo.parameters()], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,28 @@
+import subprocess
+import sys
+
+import pytest
+
+import elmokit
+
+
+def test_every_public_name_is_there():
+    for name in elmokit.__all__:
+        assert getattr(elmokit, name) is not None
+    assert dir(elmokit) == sorted(elmokit.__all__)
+
+
+def test_a_name_that_is_not_public_is_refused():
+    with pytest.raises(AttributeError, match="module 'elmokit' has no attribute 'Bert'"):
+        _ = elmokit.Bert
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, elmokit; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_error_on_purpose_is_an_elmokit_error():
+    for name in elmokit.__all__:
+        if name.endswith("Error"):
+            assert issubclass(getattr(elmokit, name), elmokit.ElmokitError)
