@@ -14,7 +14,7 @@ GROUPS = [
     {"text"},
     {"model"},
     {"formats"},
-    {"progress", "pooling", "cache"},
+    {"cache", "plan", "pooling", "progress"},
     {"embedder"},
 ]
 DOORS = {

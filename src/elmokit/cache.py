@@ -12,7 +12,8 @@ class WordCache:
     """The vectors of the words met lately, in about so many bytes.
 
     There are two shelves. New words, and words found on the old shelf, go to the young one; when
-    that is full it becomes the old one, and what nobody asked for since is forgotten.
+    that is full it becomes the old one, and what nobody asked for since is forgotten. When the
+    encoder has learnt, everything is.
     """
 
     def __init__(self, bilm: BiLM, alphabet: Alphabet, most_bytes: int) -> None:
@@ -20,6 +21,7 @@ class WordCache:
         self._alphabet = alphabet
         self._most_words = most_bytes // (2 * 4 * bilm.config.dim)  # a shelf of float32
         self._young = self._old = _Shelf(bilm)
+        self._version = self._encoder_version()
         self.cut = 0
 
     def __len__(self) -> int:
@@ -27,6 +29,9 @@ class WordCache:
 
     def vectors(self, words: list[str]) -> Tensor:  # -> (words + 1, dim)
         """The vectors of distinct words, after a zero one for padding."""
+        if self._version != (version := self._encoder_version()):
+            self._young = self._old = _Shelf(self._bilm)
+            self._version = version
         missing = [word for word in words if word not in self._young.rows]
         if len(self._young.rows) + len(missing) > self._most_words:
             self._old, self._young = self._young, _Shelf(self._bilm)
@@ -36,6 +41,10 @@ class WordCache:
         if new := [word for word in missing if word not in self._old.rows]:
             self._young.put(new, self._encode(new))
         return torch.cat([self._young.table[:1], self._young.take(words)])
+
+    def _encoder_version(self) -> list[int]:
+        """Counts that torch raises whenever a parameter is written to."""
+        return [parameter._version for parameter in self._bilm.encoder.parameters()]
 
     def _encode(self, words: list[str]) -> Tensor:  # -> (words, dim)
         rows, cut = self._alphabet.encode(words)

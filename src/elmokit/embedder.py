@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -12,22 +11,18 @@ from torch import Tensor
 
 from elmokit import formats
 from elmokit.cache import WordCache
-from elmokit.config import BiLMConfig, Direction
 from elmokit.errors import InputError
 from elmokit.formats.native import read_state, write_state
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.bilm import BiLM, State
+from elmokit.plan import Asked, Directions, Layers, in_batches, in_windows
 from elmokit.pooling import LayerReduction, Pooling, Reduction, Vectors
 from elmokit.progress import Progress
 from elmokit.text.batch import check_sentence, place_words
 from elmokit.text.split import splitter
 
 StateWay = Literal["zero", "carry", "warm"]
-Layers = Literal["all", "top"] | int | Sequence[int]
-Directions = Literal["both", "forward", "backward"]
 
-# So many batches are planned together: enough to find sentences of one length.
-_BATCHES_PER_WINDOW = 4
 # The state of a warm start is what is left after reading so many empty sentences.
 _WARM_UP: tuple[list[str], ...] = ([],) * 10
 
@@ -85,7 +80,7 @@ class Embedder:
         self._carried = self._fresh_state(0)
         self._warm = self._fresh_state(1)
         if state == "warm":
-            everything = _Asked.all(self.bilm.config)
+            everything = Asked.all(self.bilm.config)
             for sentence in warm_up:
                 _, self._warm = self._read([list(sentence)], self._warm, everything)
 
@@ -118,7 +113,7 @@ class Embedder:
         Layers and directions not asked for are not computed. `boundaries` keeps the vectors of
         `<S>` and `</S>`. `progress` shows a line on stderr; None, on a terminal when it takes long.
         """
-        asked = _Asked.of(self.bilm.config, layers, directions, boundaries)
+        asked = Asked.of(self.bilm.config, layers, directions, boundaries)
         listed = [*self._checked(sentences)]
         windows = iter([listed]) if self._way == "carry" else self._windows(listed)
         return [*self._stream(windows, asked, Progress(len(listed), shown=progress))]
@@ -133,7 +128,7 @@ class Embedder:
         progress: bool | None = None,
     ) -> Iterator[Vectors]:
         """The arrays of `embed`, one after the other; sentences are taken as they are needed."""
-        asked = _Asked.of(self.bilm.config, layers, directions, boundaries)
+        asked = Asked.of(self.bilm.config, layers, directions, boundaries)
         checked = self._checked(sentences)
         windows = ([s] for s in checked) if self._way == "carry" else self._windows(checked)
         return self._stream(windows, asked, Progress(None, shown=progress))
@@ -195,13 +190,13 @@ class Embedder:
         formats.save(self.pretrained, target)
 
     def _stream(
-        self, windows: Iterable[list[list[str]]], asked: "_Asked", progress: Progress
+        self, windows: Iterable[list[list[str]]], asked: Asked, progress: Progress
     ) -> Iterator[Vectors]:
         with progress:
             for window in windows:
                 cut_before = self.cut_words
                 vectors: dict[int, Vectors] = {}
-                for places in self._plan(window):
+                for places in in_batches(window, self._tokens_per_batch):
                     sentences = [window[place] for place in places]
                     arrays = self._embed_batch(sentences, places, asked)
                     vectors.update(zip(places, arrays, strict=True))
@@ -211,7 +206,7 @@ class Embedder:
                 yield from (vectors.pop(place) for place in range(len(window)))
 
     def _embed_batch(
-        self, sentences: list[list[str]], places: list[int], asked: "_Asked"
+        self, sentences: list[list[str]], places: list[int], asked: Asked
     ) -> list[Vectors]:
         """The vectors of sentences that are read together; `places` are their rows of the state."""
         if self._way == "carry":
@@ -220,7 +215,7 @@ class Embedder:
                 self._carried = self._carried.followed_by(self._fresh_state(missing))
             rows = torch.tensor(places, device=self.bilm.device)
             layers, after = self._read(
-                sentences, self._carried.rows(rows), _Asked.all(self.bilm.config)
+                sentences, self._carried.rows(rows), Asked.all(self.bilm.config)
             )
             self._carried = self._carried.with_rows(rows, after)
             layers = asked.choose(layers, self.bilm.config)
@@ -235,9 +230,7 @@ class Embedder:
         ]
 
     @torch.no_grad()
-    def _read(
-        self, sentences: list[list[str]], state: State, asked: "_Asked"
-    ) -> tuple[Tensor, State]:
+    def _read(self, sentences: list[list[str]], state: State, asked: Asked) -> tuple[Tensor, State]:
         placed = place_words(sentences)
         return self.bilm.read(
             self._cache.vectors(placed.types),
@@ -253,75 +246,8 @@ class Embedder:
         return (check_sentence(sentence, where) for where, sentence in enumerate(sentences))
 
     def _windows(self, sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-        """Runs of sentences that are planned together."""
-        window: list[list[str]] = []
-        tokens = 0
-        for sentence in sentences:
-            window.append(sentence)
-            tokens += len(sentence) + 2
-            if tokens >= _BATCHES_PER_WINDOW * self._tokens_per_batch:
-                yield window
-                window, tokens = [], 0
-        if window:
-            yield window
-
-    def _plan(self, window: list[list[str]]) -> Iterator[list[int]]:
-        """Places of sentences of about one length, as many together as the budget allows."""
-        batch: list[int] = []
-        tokens = 0
-        for place in sorted(range(len(window)), key=lambda place: -len(window[place])):
-            length = len(window[place]) + 2
-            if batch and tokens + length > self._tokens_per_batch:
-                yield batch
-                batch, tokens = [], 0
-            batch.append(place)
-            tokens += length
-        if batch:
-            yield batch
+        return in_windows(sentences, self._tokens_per_batch)
 
     def _fresh_state(self, sentences: int) -> State:
         like = torch.zeros((), device=self.bilm.device)
         return State.zeros(self.bilm.config, sentences, like=like)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Which vectors a caller wants."""
-
-    layers: tuple[int, ...]
-    directions: tuple[Direction, ...]
-    boundaries: bool
-
-    @classmethod
-    def of(
-        cls, config: BiLMConfig, layers: Layers, directions: Directions, boundaries: bool
-    ) -> "_Asked":
-        top = config.layers
-        numbers: Sequence[int]
-        if isinstance(layers, str):
-            if layers not in ("all", "top"):
-                raise InputError(f"layers is {layers!r}, expected 'all', 'top', or numbers")
-            numbers = range(top + 1) if layers == "all" else [top]
-        else:
-            numbers = [layers] if isinstance(layers, int) else layers
-        for number in numbers:
-            if not -top - 1 <= number <= top:
-                raise InputError(f"layer {number} was asked for, but the model has 0 to {top}")
-        if directions == "both":
-            chosen = config.directions
-        elif directions in config.directions:
-            chosen = (directions,)
-        else:
-            raise InputError(
-                f"directions is {directions!r}, but the model has {', '.join(config.directions)}"
-            )
-        return cls(tuple(number % (top + 1) for number in numbers), chosen, boundaries)
-
-    @classmethod
-    def all(cls, config: BiLMConfig) -> "_Asked":
-        return cls.of(config, "all", "both", boundaries=False)
-
-    def choose(self, layers: Tensor, config: BiLMConfig) -> Tensor:
-        """Of all layers and directions, those asked for."""
-        halves = layers[list(self.layers)].split(config.dim, 3)
-        return torch.cat([halves[config.directions.index(d)] for d in self.directions], 3)

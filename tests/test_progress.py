@@ -1,0 +1,30 @@
+from elmokit.progress import Progress
+
+
+def test_nothing_is_written_where_there_is_no_terminal(capfd):
+    with Progress(10) as progress:
+        progress.advance(sentences=10, words=100)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_line_says_what_is_done_and_what_is_left(capfd):
+    with Progress(4000, shown=True) as progress:
+        progress.advance(sentences=1000, words=20_000)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith("\r1,000 of 4,000 sentences, ")
+    assert " words/s, 0:0" in err
+    assert err.endswith("\n")
+
+
+def test_an_unknown_total_is_not_made_up(capfd):
+    with Progress(None, shown=True) as progress:
+        progress.advance(sentences=1000, words=20_000)
+    assert " of " not in capfd.readouterr().err
+
+
+def test_a_terminal_sees_nothing_of_short_work(capfd, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with Progress(10) as progress:
+        progress.advance(sentences=10, words=100)
+    assert capfd.readouterr().err == ""
