@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from elmokit.errors import FormatError as FormatError
     from elmokit.errors import InputError as InputError
     from elmokit.errors import NumericError as NumericError
+    from elmokit.errors import OutputError as OutputError
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
     from elmokit.formats import save as save
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from elmokit.model.bilm import State as State
     from elmokit.model.elmo import Elmo as Elmo
     from elmokit.model.mix import ScalarMix as ScalarMix
+    from elmokit.store import embed_file as embed_file
+    from elmokit.store import write_vectors as write_vectors
     from elmokit.text.batch import Batch as Batch
 
 __version__ = "0.1.0"
@@ -39,12 +42,15 @@ _ROOMS = {
     "FormatError": "errors",
     "InputError": "errors",
     "NumericError": "errors",
+    "OutputError": "errors",
     "Pretrained": "formats",
     "ScalarMix": "model.mix",
     "State": "model.bilm",
     "convert": "formats",
+    "embed_file": "store",
     "load": "embedder",
     "save": "formats",
+    "write_vectors": "store",
 }
 
 __all__ = ["__version__", *_ROOMS]  # noqa: PLE0604

@@ -74,8 +74,8 @@ class Embedder:
             raise InputError(f"tokens_per_batch is {tokens_per_batch}, expected 1 or more")
         self.pretrained = pretrained
         self.bilm: BiLM = pretrained.model.bilm.to(device).eval()
-        self._way = state
-        self._tokens_per_batch = tokens_per_batch
+        self.state_way = state
+        self.tokens_per_batch = tokens_per_batch
         self._cache = WordCache(self.bilm, pretrained.alphabet, cache_bytes)
         self._carried = self._fresh_state(0)
         self._warm = self._fresh_state(1)
@@ -115,7 +115,7 @@ class Embedder:
         """
         asked = Asked.of(self.bilm.config, layers, directions, boundaries)
         listed = [*self._checked(sentences)]
-        windows = iter([listed]) if self._way == "carry" else self._windows(listed)
+        windows = iter([listed]) if self.state_way == "carry" else self._windows(listed)
         return [*self._stream(windows, asked, Progress(len(listed), shown=progress))]
 
     def embed_stream(
@@ -130,7 +130,7 @@ class Embedder:
         """The arrays of `embed`, one after the other; sentences are taken as they are needed."""
         asked = Asked.of(self.bilm.config, layers, directions, boundaries)
         checked = self._checked(sentences)
-        windows = ([s] for s in checked) if self._way == "carry" else self._windows(checked)
+        windows = ([s] for s in checked) if self.state_way == "carry" else self._windows(checked)
         return self._stream(windows, asked, Progress(None, shown=progress))
 
     def encode(
@@ -171,6 +171,16 @@ class Embedder:
         way = splitter(self.pretrained.split)
         return [way.words(sentence) for sentence in way.sentences(text)]
 
+    @property
+    def state(self) -> State:
+        """What is carried: of each row of the calls so far, where its last sentence ended."""
+        return self._carried
+
+    @state.setter
+    def state(self, state: State) -> None:
+        device = self.bilm.device
+        self._carried = State(state.output.to(device), state.memory.to(device))
+
     def reset_state(self) -> None:
         """Forget what was carried: the next sentences start from zero."""
         self._carried = self._fresh_state(0)
@@ -181,9 +191,7 @@ class Embedder:
 
     def load_state(self, path: str | Path) -> None:
         """Go on where `save_state` stopped."""
-        state = read_state(Path(path), self.bilm.config)
-        device = self.bilm.device
-        self._carried = State(state.output.to(device), state.memory.to(device))
+        self.state = read_state(Path(path), self.bilm.config)
 
     def save(self, target: str | Path) -> None:
         """The model as a new folder in elmokit's format."""
@@ -196,7 +204,7 @@ class Embedder:
             for window in windows:
                 cut_before = self.cut_words
                 vectors: dict[int, Vectors] = {}
-                for places in in_batches(window, self._tokens_per_batch):
+                for places in in_batches(window, self.tokens_per_batch):
                     sentences = [window[place] for place in places]
                     arrays = self._embed_batch(sentences, places, asked)
                     vectors.update(zip(places, arrays, strict=True))
@@ -209,7 +217,7 @@ class Embedder:
         self, sentences: list[list[str]], places: list[int], asked: Asked
     ) -> list[Vectors]:
         """The vectors of sentences that are read together; `places` are their rows of the state."""
-        if self._way == "carry":
+        if self.state_way == "carry":
             missing = max(places) + 1 - self._carried.sentences
             if missing > 0:
                 self._carried = self._carried.followed_by(self._fresh_state(missing))
@@ -246,7 +254,7 @@ class Embedder:
         return (check_sentence(sentence, where) for where, sentence in enumerate(sentences))
 
     def _windows(self, sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-        return in_windows(sentences, self._tokens_per_batch)
+        return in_windows(sentences, self.tokens_per_batch, len)
 
     def _fresh_state(self, sentences: int) -> State:
         like = torch.zeros((), device=self.bilm.device)

@@ -4,6 +4,7 @@
     ├── ConfigError(ValueError)       a model or run described by numbers that cannot be
     ├── FormatError(ValueError)       a file that is not what it should be
     ├── InputError(ValueError)        text or arguments that cannot be used
+    ├── OutputError(OSError)          a result that cannot be written where it should be
     └── NumericError(ArithmeticError) a vector that is not a number
 
 A message says where, what was found, what was expected, and what to do.
@@ -24,6 +25,10 @@ class FormatError(ElmokitError, ValueError):
 
 class InputError(ElmokitError, ValueError):
     """Text or arguments that cannot be used."""
+
+
+class OutputError(ElmokitError, OSError):
+    """A result that cannot be written where it should be."""
 
 
 class NumericError(ElmokitError, ArithmeticError):

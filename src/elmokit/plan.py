@@ -1,8 +1,8 @@
 """Sentences become batches, and a caller's wish the layers and directions to compute."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -17,13 +17,18 @@ Directions = Literal["both", "forward", "backward"]
 _BATCHES_PER_WINDOW = 4
 
 
-def in_windows(sentences: Iterable[list[str]], tokens_per_batch: int) -> Iterator[list[list[str]]]:
-    """Runs of sentences that are planned together; boundaries count as tokens."""
-    window: list[list[str]] = []
+Sentence = TypeVar("Sentence")
+
+
+def in_windows(
+    sentences: Iterable[Sentence], tokens_per_batch: int, words: Callable[[Sentence], int]
+) -> Iterator[list[Sentence]]:
+    """Runs of sentences that are planned together; `words` counts a sentence's words."""
+    window: list[Sentence] = []
     tokens = 0
     for sentence in sentences:
         window.append(sentence)
-        tokens += len(sentence) + 2
+        tokens += words(sentence) + 2
         if tokens >= _BATCHES_PER_WINDOW * tokens_per_batch:
             yield window
             window, tokens = [], 0

@@ -68,9 +68,7 @@ def test_what_a_model_is_made_of_survives(folder, tmp_path):
 
 
 def test_half_precision_on_disk_is_float32_in_memory(folder, tmp_path):
-    import torch
-
-    elmokit.save(load(folder), tmp_path / "half", dtype=torch.float16)
+    elmokit.save(load(folder), tmp_path / "half", half=True)
     full = (folder / "weights.hdf5").stat().st_size
     assert (tmp_path / "half" / "model.safetensors").stat().st_size < 0.7 * full
     (vectors,) = elmokit.load(tmp_path / "half").embed(SENTENCES[:1])
@@ -107,6 +105,12 @@ def test_what_is_not_there_is_refused(tmp_path):
 def test_an_address_is_not_fetched():
     address = "https://example.org/elmo/options.json"
     refused("nothing is downloaded here; download the file, then give its path", address)
+
+
+def test_an_address_is_looked_up_among_the_users_files(folder, monkeypatch):
+    monkeypatch.setenv("ELMOKIT_MODELS", str(folder))
+    address = "https://example.org/elmo/"
+    assert_same_model([address + "options.json", address + "weights.hdf5"], folder)
 
 
 def test_an_empty_folder_is_refused(tmp_path):

@@ -1,12 +1,11 @@
 """Files become models: every quirk of every foreign file lives here, and nowhere else."""
 
+import os
 import shutil
 import tempfile
 import zipfile
 from pathlib import Path
 from typing import Literal
-
-import torch
 
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import native
@@ -58,9 +57,9 @@ def save(
     target: str | Path,
     *,
     format: Format = "elmokit",
-    dtype: torch.dtype = torch.float32,
+    half: bool = False,
 ) -> None:
-    """A model as a new folder; it appears under its name only when whole."""
+    """A model as a new folder, which appears only when whole; `half` rounds it to float16."""
     target = Path(target)
     if target.exists():
         raise InputError(f"{target}: exists already; give the name of a new folder")
@@ -69,10 +68,10 @@ def save(
     unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         if format == "elmokit":
-            native.write_native(pretrained, unfinished, dtype=dtype)
+            native.write_native(pretrained, unfinished, half=half)
         elif format == "bilm-tf":
-            if dtype != torch.float32:
-                raise InputError("bilm-tf's files hold float32 only")
+            if half:
+                raise InputError("bilm-tf's files hold float32 only; leave out half")
             write_bilm_tf(pretrained, unfinished / "options.json", unfinished / "weights.hdf5")
             if pretrained.vocabulary is not None:
                 write_vocabulary(pretrained.vocabulary, unfinished / "vocab.txt")
@@ -84,9 +83,16 @@ def save(
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def convert(source: str | Path, target: str | Path, *, format: Format = "elmokit") -> None:
-    """A model of any format as a new folder of the format asked for, without loss."""
-    save(load(source), target, format=format)
+def convert(
+    source: str | Path,
+    target: str | Path,
+    *,
+    format: Format = "elmokit",
+    split: str | None = None,
+    half: bool = False,
+) -> None:
+    """A model of any format as a folder of the format asked for; without loss, but for `half`."""
+    save(load(source, split=split), target, format=format, half=half)
 
 
 def _load_folder(folder: Path, split: str | None) -> Pretrained:
@@ -158,11 +164,14 @@ def _only(folder: Path, paths: list[Path], what: str) -> Path:
 
 
 def _existing(source: str | Path) -> Path:
-    if str(source).startswith(("http://", "https://", "s3://")):
-        raise FormatError(
-            f"{source}: nothing is downloaded here; download the file, then give its path"
-        )
     path = Path(source)
+    if str(source).startswith(("http://", "https://", "s3://")):
+        path = Path(os.environ.get("ELMOKIT_MODELS", "."), path.name)
+        if not path.exists():
+            raise FormatError(
+                f"{source}: nothing is downloaded here; download the file, then give its path, "
+                "or name its folder in the environment variable ELMOKIT_MODELS"
+            )
     if not path.exists():
         raise FormatError(f"{path}: no such file or folder")
     return path

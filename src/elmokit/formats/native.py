@@ -55,10 +55,8 @@ def read_native(folder: Path, *, split: str | None = None) -> Pretrained:
     )
 
 
-def write_native(
-    pretrained: Pretrained, folder: Path, *, dtype: torch.dtype = torch.float32
-) -> None:
-    """The files of a model in an existing folder, its numbers as float32 or another type."""
+def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) -> None:
+    """The files of a model in an existing folder, its numbers as float32 or float16."""
     model = pretrained.model
     described = _Description(
         "elmokit",
@@ -69,7 +67,7 @@ def write_native(
     )
     (folder / CONFIG).write_text(json.dumps(asdict(described), indent=2) + "\n", encoding="utf-8")
     tensors = {
-        name: tensor.detach().to("cpu", dtype).contiguous()
+        name: tensor.detach().to("cpu", torch.float16 if half else torch.float32).contiguous()
         for name, tensor in model.state_dict().items()
     }
     save_file(tensors, folder / WEIGHTS)

@@ -96,7 +96,7 @@ class _Recurrence(torch.autograd.Function):
     """The recurrence and its gradient; a weight's gradient is gathered over all steps at once."""
 
     @staticmethod
-    def forward(  # noqa: PLR0917
+    def forward(
         ctx: Any,
         vectors: Tensor,
         output: Tensor,

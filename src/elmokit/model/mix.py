@@ -52,10 +52,7 @@ class ScalarMix(nn.Module):
         """The mix, (..., dim), of layers (layers, ..., dim); `mask` is True where words stand."""
         if len(layers) != len(self.weights):
             raise ConfigError(f"{len(layers)} layers were given to a mix of {len(self.weights)}")
-        if self.normalize is not None:
-            layers = self._normalized(layers, mask)
-        mixed: Tensor = self.scale * torch.tensordot(self.shares, layers, 1)
-        return mixed
+        return mix_layers(layers, self.weights, self.scale, self.normalize, mask)
 
     @property
     def shares(self) -> Tensor:  # (layers,)
@@ -66,14 +63,29 @@ class ScalarMix(nn.Module):
         """λ‖w‖², for the loss; the scale is never penalised."""
         return self.l2 * self.weights.square().sum()
 
-    def _normalized(self, layers: Tensor, mask: Tensor) -> Tensor:
-        assert self.normalize is not None
-        epsilon = _EPSILON[self.normalize]
-        if self.normalize == "token":
-            return nn.functional.layer_norm(layers, layers.shape[-1:], eps=epsilon)
-        real = mask[..., None].to(layers)
-        count = real.sum() * layers.shape[-1]
-        over = tuple(range(1, layers.dim()))
-        mean = (layers * real).sum(over, keepdim=True) / count
-        variance = ((layers - mean) * real).square().sum(over, keepdim=True) / count
-        return (layers - mean) / torch.sqrt(variance + epsilon)
+
+def mix_layers(
+    layers: Tensor,
+    weights: Tensor,
+    scale: Tensor,
+    normalize: Normalization | None = None,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """scale * Σ softmax(weights)ₖ layersₖ; a mask is needed only to normalise over a batch."""
+    if normalize is not None:
+        layers = _normalized(layers, normalize, mask)
+    mixed: Tensor = scale * torch.tensordot(torch.softmax(weights, 0), layers, 1)
+    return mixed
+
+
+def _normalized(layers: Tensor, way: Normalization, mask: Tensor | None) -> Tensor:
+    epsilon = _EPSILON[way]
+    if way == "token":
+        return nn.functional.layer_norm(layers, layers.shape[-1:], eps=epsilon)
+    assert mask is not None
+    real = mask[..., None].to(layers)
+    count = real.sum() * layers.shape[-1]
+    over = tuple(range(1, layers.dim()))
+    mean = (layers * real).sum(over, keepdim=True) / count
+    variance = ((layers - mean) * real).square().sum(over, keepdim=True) / count
+    return (layers - mean) / torch.sqrt(variance + epsilon)

@@ -1,0 +1,58 @@
+"""A model becomes a page about it."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from elmokit.cli.options import load
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+
+def info(
+    model: Annotated[
+        list[Path],
+        typer.Argument(metavar="MODEL...", help="A folder or zip; or options and weights."),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Show what a model is: sizes, parameters, layers, vocabulary, hash.
+
+    Example: elmo info elmo_small
+    """
+    pretrained = load(model, state="zero").pretrained
+    bilm, softmax = pretrained.model.bilm, pretrained.model.softmax
+    config, characters = bilm.config, bilm.config.characters
+
+    def parameters(module: "Module") -> int:
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    facts: dict[str, object] = {
+        "input": "words" if characters is None else f"characters, {characters.width} a word",
+        "directions": ", ".join(config.directions),
+        "layers": config.layers + 1,
+        "vector": config.vector_dim,
+        "memory": config.cell_dim,
+        "skip connections": config.skip,
+        "clips": [config.cell_clip, config.output_clip],
+        "encoder parameters": parameters(bilm.encoder),
+        "reader parameters": parameters(bilm.readers),
+        "softmax words": None if softmax is None else len(softmax.bias),
+        "vocabulary": None if pretrained.vocabulary is None else len(pretrained.vocabulary),
+        "split": pretrained.split,
+        "hash": pretrained.fingerprint(),
+    }
+    if characters is not None:
+        facts |= {
+            "filters": [list(pair) for pair in characters.filters],
+            "activation": characters.activation,
+            "highways": characters.highways,
+        }
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        typer.echo(f"{name:20}{value:,}" if type(value) is int else f"{name:20}{value}")

@@ -1,0 +1,71 @@
+"""What several verbs ask for: a model, and lines of text."""
+
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+import elmokit
+from elmokit.errors import InputError
+from elmokit.text.lines import read_lines
+
+if TYPE_CHECKING:
+    from elmokit.embedder import Embedder
+
+Model = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--model",
+        "-m",
+        help="A folder or zip; or given twice, an options file and a weights file.",
+        show_default=False,
+    ),
+]
+Text = Annotated[
+    list[str] | None,
+    typer.Option(help="Text given here instead of INPUT; may be repeated.", show_default=False),
+]
+StateWay = Annotated[
+    Literal["zero", "carry", "warm"],
+    typer.Option("--state", help="How a sentence starts: fresh, where the last ended, or warm."),
+]
+
+
+def load(model: list[Path] | None, *, state: Literal["zero", "carry", "warm"]) -> "Embedder":
+    """The model that the options name."""
+    if not model:
+        raise InputError("no model given; add --model FOLDER, or --model OPTIONS --model WEIGHTS")
+    if len(model) > 2:
+        raise InputError(f"--model was given {len(model)} times, expected once or twice")
+    return elmokit.load(*model, state=state)
+
+
+@contextmanager
+def lines_of(source: str | None, text: list[str] | None) -> Iterator[Iterable[str]]:
+    """The lines of a file, of stdin for "-", or those given as text."""
+    if text:
+        yield text
+    elif source is None:
+        raise InputError("no INPUT given; name a file, - for stdin, or give --text")
+    elif source == "-":
+        yield read_lines(sys.stdin.buffer, "stdin")
+    else:
+        with open(source, "rb") as file:
+            yield read_lines(file, source)
+
+
+def count_lines(source: str | None, text: list[str] | None) -> int | None:
+    """How many lines there are, where that can be known beforehand."""
+    if text:
+        return len(text)
+    if source is None or not Path(source).is_file():
+        return None
+    ends, last = 0, b"\n"
+    with open(source, "rb") as file:
+        for block in iter(lambda: file.read(2**20), b""):
+            ends += block.count(b"\n")
+            last = block[-1:]
+    return ends + (last != b"\n")

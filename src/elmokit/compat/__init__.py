@@ -1,0 +1,1 @@
+"""The ancestors' faces: what old programs call, done by elmokit."""

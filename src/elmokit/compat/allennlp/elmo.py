@@ -1,0 +1,177 @@
+"""Character ids become ELMo representations by AllenNLP's names, its carried state included."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elmokit import formats
+from elmokit.compat.allennlp.scalar_mix import ConfigurationError, ScalarMix
+from elmokit.model.bilm import State
+from elmokit.text.alphabet import ByteAlphabet
+from elmokit.text.batch import Batch
+
+
+class Representations(TypedDict):
+    """What AllenNLP's Elmo returns."""
+
+    elmo_representations: list[Tensor]
+    mask: Tensor
+
+
+class Activations(TypedDict):
+    """What AllenNLP's biLM returns: its layers with boundaries, and where words stand."""
+
+    activations: list[Tensor]
+    mask: Tensor
+
+
+class Elmo(nn.Module):
+    """AllenNLP 2.10's Elmo; state is carried from call to call, as it was, if `stateful`."""
+
+    def __init__(
+        self,
+        options_file: str | Path | None,
+        weight_file: str | Path | None,
+        num_output_representations: int,
+        requires_grad: bool = False,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        vocab_to_cache: Sequence[str] | None = None,
+        keep_sentence_boundaries: bool = False,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        module: nn.Module | None = None,
+        *,
+        stateful: bool = True,
+    ) -> None:
+        super().__init__()
+        if module is not None and (options_file is not None or weight_file is not None):
+            raise ConfigurationError("Don't provide options_file or weight_file with module")
+        if module is None:
+            if options_file is None or weight_file is None:
+                raise ConfigurationError("give options_file and weight_file, or module")
+            module = ElmoBiLm(
+                options_file,
+                weight_file,
+                requires_grad=requires_grad,
+                vocab_to_cache=vocab_to_cache,
+                stateful=stateful,
+            )
+        self._elmo_lstm = module
+        self._keep_sentence_boundaries = keep_sentence_boundaries
+        self._dropout = nn.Dropout(dropout)
+        self._mixes = num_output_representations
+        for number in range(num_output_representations):
+            mix = ScalarMix(
+                module.num_layers,  # type: ignore[arg-type]
+                do_layer_norm=do_layer_norm,
+                initial_scalar_parameters=scalar_mix_parameters,
+                trainable=scalar_mix_parameters is None,
+            )
+            self.add_module(f"scalar_mix_{number}", mix)
+
+    def get_output_dim(self) -> int:
+        """The size of a representation."""
+        dim: int = self._elmo_lstm.get_output_dim()  # type: ignore[operator]
+        return dim
+
+    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> Representations:
+        """Representations of character ids, (..., words, 50), with dropout, and their mask.
+
+        `word_inputs`, (..., words), are the words' numbers in `vocab_to_cache`.
+        """
+        leading = inputs.shape[:-2]
+        if word_inputs is not None:
+            word_inputs = word_inputs.view(-1, word_inputs.shape[-1])
+        read = self._elmo_lstm(inputs.view(-1, *inputs.shape[-2:]), word_inputs)
+        representations = []
+        for number in range(self._mixes):
+            mixed = self.get_submodule(f"scalar_mix_{number}")(read["activations"], read["mask"])
+            mask = read["mask"]
+            if not self._keep_sentence_boundaries:
+                mask = mask[:, 2:]  # a word stands where its successor is not padding
+                mixed = mixed[:, 1:-1] * mask[..., None]
+            mixed = self._dropout(mixed)
+            representations.append(mixed.view(*leading, *mixed.shape[1:]))
+        return {"elmo_representations": representations, "mask": mask.reshape(*leading, -1)}
+
+
+class ElmoBiLm(nn.Module):
+    """AllenNLP's biLM: layers with boundaries; row k goes on where row k of the last call ended."""
+
+    _table: Tensor | None
+
+    def __init__(
+        self,
+        options_file: str | Path,
+        weight_file: str | Path,
+        requires_grad: bool = False,
+        vocab_to_cache: Sequence[str] | None = None,
+        *,
+        stateful: bool = True,
+    ) -> None:
+        super().__init__()
+        self.bilm = formats.load(options_file, weight_file).model.bilm
+        characters = self.bilm.config.characters
+        if characters is None:
+            raise ConfigurationError("a word-level model has no character ids; use elmokit.load")
+        self.bilm.requires_grad_(requires_grad)
+        self.num_layers = self.bilm.config.layers + 1
+        self._alphabet = ByteAlphabet(characters.width)
+        self._stateful = stateful
+        # Padding, <S>, </S>, then the cached words by their numbers.
+        table = self._encode(["<S>", "</S>", *vocab_to_cache]) if vocab_to_cache else None
+        self.register_buffer("_table", table, persistent=False)
+        self.reset_states()
+
+    @property
+    def _elmo_lstm(self) -> "ElmoBiLm":
+        """Where AllenNLP's users found reset_states."""
+        return self
+
+    def get_output_dim(self) -> int:
+        """The size of a layer."""
+        return self.bilm.config.vector_dim
+
+    def reset_states(self) -> None:
+        """Forget the sentences read so far."""
+        self._state = State.zeros(self.bilm.config, 0, like=next(self.bilm.parameters()))
+
+    def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> Activations:
+        """All layers of character ids (sentences, words, 50), or of cached words by number."""
+        device = self.bilm.device
+        table = self._table
+        # AllenNLP took the characters of the whole batch where a word was not cached.
+        if table is not None and word_inputs is not None and word_inputs.max() + 3 < len(table):
+            types, words = table, self._cached_places(word_inputs.to(device))
+        else:
+            batch = Batch.from_ids(inputs.to(device), self._alphabet)
+            types, words = self.bilm.encode(batch.chars), batch.words
+        layers, after = self.bilm.read(types, words, self._state_of(len(words)))
+        if self._stateful:
+            rows = torch.arange(len(words), device=device)
+            self._state = self._state.with_rows(rows, after.detach())
+        return {"activations": [*layers], "mask": words > 0}
+
+    @torch.no_grad()
+    def _encode(self, words: Sequence[str]) -> Tensor:  # -> (words + 1, dim)
+        rows = torch.from_numpy(self._alphabet.encode(words)[0])
+        return self.bilm.encode(F.pad(rows, (0, 0, 1, 0)))
+
+    def _state_of(self, sentences: int) -> State:
+        missing = sentences - self._state.sentences
+        if missing > 0:
+            fresh = State.zeros(self.bilm.config, missing, like=self._state.output)
+            self._state = self._state.followed_by(fresh)
+        return self._state.rows(torch.arange(sentences, device=self.bilm.device))
+
+    def _cached_places(self, word_inputs: Tensor) -> Tensor:
+        """Where cached words and their boundaries stand in the table; word 0 is padding."""
+        words = F.pad(torch.where(word_inputs > 0, word_inputs + 3, 0), (1, 1))
+        words[:, 0] = 1
+        ends = (word_inputs > 0).sum(1) + 1
+        words[torch.arange(len(words), device=words.device), ends] = 2
+        return words

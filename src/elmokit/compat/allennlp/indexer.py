@@ -1,0 +1,72 @@
+"""Words become character ids by AllenNLP's names."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from elmokit.text.alphabet import ByteAlphabet
+from elmokit.text.batch import check_sentence
+
+_WIDTH = 50
+_ALPHABET = ByteAlphabet(_WIDTH)
+
+
+def batch_to_ids(batch: Sequence[Sequence[str]]) -> Tensor:
+    """Character ids of sentences without boundaries, (sentences, words, 50); 0 is padding."""
+    sentences = [check_sentence(sentence, where) for where, sentence in enumerate(batch)]
+    ids = np.zeros((len(sentences), max(map(len, sentences), default=0), _WIDTH), np.int64)
+    for row, sentence in enumerate(sentences):
+        ids[row, : len(sentence)], _ = _ALPHABET.encode(sentence)
+    return torch.from_numpy(ids)
+
+
+class ELMoCharacterMapper:
+    """A word as 50 character ids; `tokens_to_add` gives words a single character of their own."""
+
+    max_word_length = _WIDTH
+    bos_token = "<S>"
+    eos_token = "</S>"
+
+    def __init__(self, tokens_to_add: Mapping[str, int] | None = None) -> None:
+        self.tokens_to_add = dict(tokens_to_add or {})
+
+    def convert_word_to_char_ids(self, word: str) -> list[int]:
+        """The ids of a word, each one more than its byte."""
+        rows, _ = _ALPHABET.encode(["x" if word in self.tokens_to_add else word])
+        ids: list[int] = rows[0].tolist()
+        if word in self.tokens_to_add:
+            ids[1] = self.tokens_to_add[word] + 1
+        return ids
+
+
+class ELMoTokenCharactersIndexer:
+    """Tokens (strings, or objects with a text) become lists of character ids."""
+
+    def __init__(
+        self,
+        namespace: str = "elmo_characters",
+        tokens_to_add: Mapping[str, int] | None = None,
+    ) -> None:
+        self._mapper = ELMoCharacterMapper(tokens_to_add)
+
+    def tokens_to_indices(
+        self, tokens: Iterable[object], vocabulary: object = None, index_name: str = "elmo_tokens"
+    ) -> dict[str, list[list[int]]]:
+        """The ids of each token; a vocabulary is not needed."""
+        texts = [str(getattr(token, "text", token)) for token in tokens]
+        return {index_name: [self._mapper.convert_word_to_char_ids(text) for text in texts]}
+
+    def as_padded_tensor_dict(
+        self, tokens: Mapping[str, list[list[int]]], padding_lengths: Mapping[str, int]
+    ) -> dict[str, Tensor]:
+        """The ids as tensors, with words of zeros up to the lengths."""
+        padded = {}
+        for name, rows in tokens.items():
+            ids = torch.zeros(padding_lengths[name], _WIDTH, dtype=torch.long)
+            kept = rows[: padding_lengths[name]]
+            if kept:
+                ids[: len(kept)] = torch.tensor(kept)
+            padded[name] = ids
+        return padded

@@ -1,0 +1,19 @@
+"""A file becomes its lines, each decoded or named by its number."""
+
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from elmokit.errors import InputError
+
+
+def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
+    """The lines of a UTF-8 file without their ends; only a line feed ends a line."""
+    for number, raw in enumerate(file, 1):
+        try:
+            line = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"{name}, line {number}: not UTF-8 (byte 0x{raw[error.start]:02x} at column "
+                f"{error.start + 1}); convert the file to UTF-8 first"
+            ) from None
+        yield line.removesuffix("\n").removesuffix("\r")

@@ -1,0 +1,291 @@
+"""What AllenNLP's own tests of these parts assert holds for our faces."""
+
+import json
+from io import StringIO
+
+import h5py
+import numpy as np
+import pytest
+import torch
+
+import elmokit
+from elmokit.compat.allennlp import (
+    ConfigurationError,
+    Elmo,
+    ElmoBiLm,
+    ELMoCharacterMapper,
+    ElmoEmbedder,
+    ELMoTokenCharactersIndexer,
+    ScalarMix,
+    batch_to_ids,
+)
+from made import make_folder
+
+SENTENCES = [
+    ["The", "sentence", "."],
+    ["ELMo", "helps", "disambiguate", "ELMo", "from", "Elmo", "."],
+]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = make_folder(tmp_path_factory.mktemp("model"), size=0.7)
+    return folder / "options.json", folder / "weights.hdf5"
+
+
+# --- modules/elmo_test ---
+
+
+def test_two_representations_have_the_shape_and_mask(files):
+    output = Elmo(*files, 2, dropout=0.0)(batch_to_ids(SENTENCES))
+    assert [r.shape for r in output["elmo_representations"]] == [(2, 7, 12)] * 2
+    assert output["mask"].tolist() == [[True] * 3 + [False] * 4, [True] * 7]
+    assert not output["elmo_representations"][0][0, 3:].any()
+
+
+def test_boundaries_can_be_kept(files):
+    output = Elmo(*files, 2, dropout=0.0, keep_sentence_boundaries=True)(batch_to_ids(SENTENCES))
+    assert [r.shape for r in output["elmo_representations"]] == [(2, 9, 12)] * 2
+    assert output["mask"].sum(1).tolist() == [5, 9]
+
+
+def test_four_dimensions_equal_three_after_a_reset(files):
+    elmo = Elmo(*files, 1, dropout=0.0)
+    ids = batch_to_ids([*SENTENCES, *SENTENCES, ["x"], ["y", "z"]])
+    flat = elmo(ids)
+    elmo._elmo_lstm._elmo_lstm.reset_states()
+    folded = elmo(ids.view(2, 3, 7, 50))
+    assert folded["mask"].shape == (2, 3, 7)
+    torch.testing.assert_close(
+        folded["elmo_representations"][0].flatten(0, 1), flat["elmo_representations"][0]
+    )
+
+
+def test_a_module_of_ones_own_is_taken(files):
+    bilm = ElmoBiLm(*files)
+    own = Elmo(None, None, 1, dropout=0.0, module=bilm)
+    expected = Elmo(*files, 1, dropout=0.0)(batch_to_ids(SENTENCES))
+    found = own(batch_to_ids(SENTENCES))
+    torch.testing.assert_close(found["elmo_representations"], expected["elmo_representations"])
+    with pytest.raises(ConfigurationError, match="Don't provide options_file or weight_file"):
+        Elmo(*files, 1, module=bilm)
+    with pytest.raises(ConfigurationError, match="give options_file and weight_file, or module"):
+        Elmo(None, None, 1)
+
+
+def test_cached_words_equal_uncached_ones(files):
+    vocabulary = ["@@PADDING@@", *sorted({word for s in SENTENCES for word in s})]
+    numbers = torch.tensor(
+        [[vocabulary.index(w) for w in s] + [0] * (7 - len(s)) for s in SENTENCES]
+    )
+    ids = batch_to_ids(SENTENCES)
+    plain = Elmo(*files, 2, dropout=0.0)
+    cached = Elmo(*files, 2, dropout=0.0, vocab_to_cache=vocabulary)
+    for _ in range(2):  # the second time with carried state
+        expected, found = plain(ids), cached(ids, numbers)
+        assert torch.equal(found["mask"], expected["mask"])
+        torch.testing.assert_close(found["elmo_representations"], expected["elmo_representations"])
+    folded = cached(ids[None], numbers[None])
+    assert folded["elmo_representations"][0].shape == (1, 2, 7, 12)
+
+
+def test_words_not_in_the_cache_go_by_their_characters(files):
+    cached = Elmo(*files, 1, dropout=0.0, vocab_to_cache=["@@PADDING@@", "here"])
+    ids = batch_to_ids([["here", "there"]])
+    found = cached(ids, torch.tensor([[1, 2]]))["elmo_representations"][0]
+    expected = Elmo(*files, 1, dropout=0.0)(ids)["elmo_representations"][0]
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("learns", [True, False])
+def test_the_bilm_learns_only_on_request(files, learns):
+    elmo = Elmo(*files, 1, requires_grad=learns)
+    elmo(batch_to_ids(SENTENCES))["elmo_representations"][0].sum().backward()
+    for name, parameter in elmo.named_parameters():
+        expected = learns or name.startswith("scalar_mix")
+        assert (parameter.grad is not None) == expected, name
+
+
+def test_fixed_mixes_do_not_learn(files):
+    elmo = Elmo(*files, 1, scalar_mix_parameters=[-9e10, 1, -9e10])
+    assert not elmo.get_submodule("scalar_mix_0").gamma.requires_grad
+    names = [name for name, _ in elmo.named_parameters() if name.startswith("scalar_mix")]
+    assert names == [
+        "scalar_mix_0.gamma",
+        *(f"scalar_mix_0.scalar_parameters.{k}" for k in range(3)),
+    ]
+
+
+def test_state_is_carried_unless_told_otherwise(files):
+    ids = batch_to_ids(SENTENCES)
+    stateful, stateless = Elmo(*files, 1, dropout=0.0), Elmo(*files, 1, dropout=0.0, stateful=False)
+    first = stateful(ids)["elmo_representations"][0]
+    assert not torch.allclose(stateful(ids)["elmo_representations"][0], first, atol=1e-3)
+    torch.testing.assert_close(stateless(ids)["elmo_representations"][0], first)
+    torch.testing.assert_close(stateless(ids)["elmo_representations"][0], first)
+
+
+def test_state_goes_on_when_batches_grow_and_shrink(files):
+    elmo = Elmo(*files, 1, dropout=0.0)
+    for size in (2, 1, 3, 2):
+        elmo(batch_to_ids([["a", "b"]] * size))
+    assert elmo._elmo_lstm._state.sentences == 3
+
+
+def test_learning_with_carried_state_works_twice(files):
+    elmo = Elmo(*files, 1, requires_grad=True)
+    for _ in range(2):
+        elmo(batch_to_ids(SENTENCES))["elmo_representations"][0].sum().backward()
+
+
+# --- commands/elmo_test ---
+
+
+@pytest.fixture
+def embedder(files):
+    return ElmoEmbedder(*files)
+
+
+def embed_lines(embedder, tmp_path, lines, **settings):
+    target = tmp_path / "out.hdf5"
+    embedder.embed_file(StringIO("".join(line + "\n" for line in lines)), target, **settings)
+    return h5py.File(target)
+
+
+def test_all_layers_are_those_of_the_sentence(files, tmp_path):
+    expected = ElmoEmbedder(*files).embed_sentence(["Michael", "went", "to", "the", "store"])
+    with embed_lines(ElmoEmbedder(*files), tmp_path, ["Michael went to the store"]) as file:
+        assert set(file) == {"0", "sentence_to_index"}
+        assert file["0"].shape == (3, 5, 12)
+        assert file["0"].dtype == np.float32
+        np.testing.assert_allclose(file["0"][...], expected, rtol=1e-4)
+        assert json.loads(file["sentence_to_index"][0]) == {"Michael went to the store": "0"}
+
+
+@pytest.mark.parametrize(("form", "layer"), [("top", 2), ("average", None)])
+def test_forms_are_those_of_allennlp(files, tmp_path, form, layer):
+    expected = ElmoEmbedder(*files).embed_sentence(["a", "b"])
+    with embed_lines(ElmoEmbedder(*files), tmp_path, ["a b"], output_format=form) as file:
+        wanted = expected.mean(0) if layer is None else expected[layer]
+        np.testing.assert_allclose(file["0"][...], wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_every_line_has_its_key(embedder, tmp_path):
+    lines = ["Michael went to the store", "Joel / went", "", "Michael went to the store"]
+    with embed_lines(embedder, tmp_path, lines) as file:
+        assert set(file) == {"0", "1", "2", "3", "sentence_to_index"}
+        assert file["2"].shape == (3, 0, 12)
+        assert json.loads(file["sentence_to_index"][0])["Michael went to the store"] == "3"
+
+
+def test_sentences_can_be_keys_or_forgotten(embedder, tmp_path):
+    with embed_lines(embedder, tmp_path, ["a b", "c / d"], use_sentence_keys=True) as file:
+        assert set(file) == {"a b", "c "}
+        assert file["c / d"].shape == (3, 3, 12)
+    with embed_lines(embedder, tmp_path, ["a b"], forget_sentences=True) as file:
+        assert set(file) == {"0"}
+    with pytest.raises(elmokit.InputError, match=r"line 2 .* the sentence stands there twice"):
+        embed_lines(embedder, tmp_path, ["a", "a"], use_sentence_keys=True)
+
+
+def test_an_empty_sentence_has_the_models_width(embedder):
+    assert embedder.embed_sentence([]).shape == (3, 0, 12)
+    assert [v.shape for v in embedder.embed_batch([["a"], []])] == [(3, 1, 12), (3, 0, 12)]
+    assert [*embedder.embed_sentences([])] == []
+
+
+def test_without_state_an_embedder_repeats_itself(files):
+    embedder = ElmoEmbedder(*files, stateful=False)
+    np.testing.assert_array_equal(embedder.embed_sentence(["a"]), embedder.embed_sentence(["a"]))
+
+
+def test_the_default_addresses_say_how_to_go_on(monkeypatch):
+    monkeypatch.delenv("ELMOKIT_MODELS", raising=False)
+    with pytest.raises(elmokit.FormatError, match=r"nothing is downloaded here.*ELMOKIT_MODELS"):
+        ElmoEmbedder()
+
+
+def test_an_unknown_form_is_refused(embedder, tmp_path):
+    with pytest.raises(ConfigurationError, match="output_format 'x' is not all, top or average"):
+        embed_lines(embedder, tmp_path, ["a"], output_format="x")
+
+
+# --- modules/scalar_mix_test ---
+
+
+def test_a_mix_is_the_weighted_sum():
+    mix = ScalarMix(3)
+    tensors = [torch.randn(3, 4, 5) for _ in range(3)]
+    for k in range(3):
+        mix.scalar_parameters[k].data[0] = 0.1 * (k + 1)
+    mix.gamma.data[0] = 0.5
+    shares = np.exp([0.1, 0.2, 0.3]) / np.exp([0.1, 0.2, 0.3]).sum()
+    expected = 0.5 * sum(share * t.numpy() for share, t in zip(shares, tensors, strict=True))
+    np.testing.assert_almost_equal(mix(tensors).detach().numpy(), expected, decimal=6)
+
+
+def test_a_mix_refuses_what_does_not_fit():
+    with pytest.raises(ConfigurationError, match="2 tensors were passed, but the module was"):
+        ScalarMix(3)([torch.zeros(1, 2)] * 2)
+    with pytest.raises(ConfigurationError, match="Length of initial_scalar_parameters"):
+        ScalarMix(3, initial_scalar_parameters=[1.0])
+    with pytest.raises(ConfigurationError, match="do_layer_norm needs a mask"):
+        ScalarMix(1, do_layer_norm=True)([torch.zeros(1, 2)])
+
+
+def test_a_mix_can_be_trained_or_fixed_from_given_weights():
+    fixed = ScalarMix(3, initial_scalar_parameters=[1, 2, 3], trainable=False)
+    assert [p.item() for p in fixed.scalar_parameters] == [1, 2, 3]
+    assert not any(p.requires_grad for p in fixed.parameters())
+
+
+def test_a_normed_mix_counts_masked_words_only():
+    mix = ScalarMix(3, do_layer_norm=True, initial_scalar_parameters=[0.1, 0.2, 0.3])
+    tensors = [torch.randn(3, 2, 5) for _ in range(3)]
+    mask = torch.tensor([[1, 1], [1, 0], [0, 0]], dtype=torch.bool)
+    expected = 0
+    shares = np.exp([0.1, 0.2, 0.3]) / np.exp([0.1, 0.2, 0.3]).sum()
+    for share, tensor in zip(shares, tensors, strict=True):
+        seen = tensor[mask].numpy()
+        expected = expected + share * (tensor.numpy() - seen.mean()) / seen.std()
+    np.testing.assert_almost_equal(mix(tensors, mask).detach().numpy(), expected, decimal=5)
+
+
+# --- data/token_indexers/elmo_indexer_test ---
+
+
+def row(*ids):
+    return [259, *ids, 260] + [261] * (48 - len(ids))
+
+
+def test_tokens_have_allennlps_ids():
+    indexer = ELMoTokenCharactersIndexer()
+    assert indexer.tokens_to_indices(["<S>"], None, "test-elmo") == {"test-elmo": [row(257)]}
+    assert indexer.tokens_to_indices(["</S>"]) == {"elmo_tokens": [row(258)]}
+    assert indexer.tokens_to_indices([chr(256) + "t"]) == {"elmo_tokens": [row(197, 129, 117)]}
+    assert indexer.tokens_to_indices([]) == {"elmo_tokens": []}
+
+
+def test_added_tokens_have_a_character_of_their_own():
+    indexer = ELMoTokenCharactersIndexer(tokens_to_add={"<first>": 1, "<second>": 2})
+    found = indexer.tokens_to_indices(["<second>", "<first>", "<third>"])["elmo_tokens"]
+    assert found == [row(3), row(2), row(*(byte + 1 for byte in b"<third>"))]
+
+
+def test_tokens_are_padded_with_zeros():
+    indexer = ELMoTokenCharactersIndexer()
+    ids = indexer.tokens_to_indices(["Second", "."])
+    padded = indexer.as_padded_tensor_dict(ids, {"elmo_tokens": 3})["elmo_tokens"]
+    assert padded.shape == (3, 50)
+    assert not padded[2].any()
+    assert padded[:2].tolist() == batch_to_ids([["Second", "."]])[0].tolist()
+    assert ELMoCharacterMapper().convert_word_to_char_ids(".") == row(47)
+
+
+def test_an_object_with_a_text_is_a_token():
+    class Token:
+        text = "the"
+
+    assert ELMoTokenCharactersIndexer().tokens_to_indices([Token()]) == {
+        "elmo_tokens": [row(117, 105, 102)]
+    }

@@ -1,0 +1,96 @@
+"""Old scripts run unchanged, and give the numbers that AllenNLP gave."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def run(*arguments, cwd=None):
+    return subprocess.run(
+        [sys.executable, "-m", "elmokit.compat.allennlp", *map(str, arguments)],
+        capture_output=True, text=True, check=False, cwd=cwd,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def golden(shared):
+    return shared / "golden" / "allennlp"
+
+
+def expected(golden, place, step):
+    with h5py.File(golden / f"lm_embeddings_{place}.hdf5") as file:
+        return np.concatenate([*file[str(step)][...]], 1)
+
+
+def run_old_script(name, golden, tmp_path):
+    files = [golden / name for name in ("options.json", "lm_weights.hdf5", "sentences.json")]
+    done = run(SCRIPTS / name, *files, tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    return np.load(tmp_path / "out.npz")
+
+
+def test_an_embedder_in_all_its_ways_gives_the_golden_numbers(golden, tmp_path):
+    results = run_old_script("old_embedder.py", golden, tmp_path)
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        assert len(file) == 31
+        for step in range(10):
+            for place in range(3):
+                top = expected(golden, place, step)
+                for found in (
+                    results[f"batch_{place}_{step}"],
+                    results[f"sentences_{place}_{step}"],
+                    file[str(3 * step + place)][...],
+                ):
+                    np.testing.assert_allclose(found, top, rtol=0, atol=2e-6)
+            np.testing.assert_allclose(
+                results[f"sentence_{step}"], expected(golden, 0, step), rtol=0, atol=2e-6
+            )
+    for place in range(3):
+        length = results["mask"][place].sum()
+        np.testing.assert_allclose(
+            results["activations"][place, 2, :length], expected(golden, place, 0), atol=2e-6
+        )
+        assert not results["activations"][place, :, length:].any()
+
+
+def test_a_tagger_learns_and_its_elmo_gives_the_golden_numbers(golden, tmp_path):
+    results = run_old_script("old_tagger.py", golden, tmp_path)
+    for step in range(10):
+        for place in range(3):
+            found = results[f"top_{place}_{step}"]
+            np.testing.assert_allclose(found, expected(golden, place, step), rtol=0, atol=2e-6)
+    losses = results["losses"]
+    assert losses[-10:].mean() < 0.85 * losses[:10].mean()
+
+
+def test_what_is_not_elmo_is_explained(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("from allennlp.predictors import Predictor\n")
+    assert (
+        "elmokit stands in for AllenNLP's ELMo only: no module allennlp.pred" in run(script).stderr
+    )
+    script.write_text("from allennlp.modules import Seq2SeqEncoder\n")
+    assert "cannot import name 'Seq2SeqEncoder' from 'allennlp.modules'" in run(script).stderr
+
+
+def test_a_script_sees_its_arguments_and_its_neighbours(tmp_path):
+    (tmp_path / "neighbour.py").write_text("NAME = 'next door'\n")
+    script = tmp_path / "script.py"
+    script.write_text("import sys, neighbour\nprint(__name__, sys.argv[1:], neighbour.NAME)\n")
+    assert run(script, "a", "--b").stdout == "__main__ ['a', '--b'] next door\n"
+    assert "usage: python -m elmokit.compat.allennlp SCRIPT" in run().stderr
+
+
+def test_allennlp_itself_is_not_replaced_behind_a_programs_back(tmp_path):
+    (tmp_path / "allennlp.py").write_text("")
+    code = "import allennlp, elmokit.compat.allennlp as c; c.install()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "AllenNLP itself has been imported already" in done.stderr
