@@ -11,12 +11,14 @@ import lzma
 import subprocess
 import tempfile
 import time
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import elmokit
+from elmokit import formats
 from elmokit.config import SIZES
 from elmokit.model.language_model import LanguageModel
 from elmokit.text.split import splitter
@@ -49,7 +51,7 @@ def measure(size: str, sentences: list[list[str]], folder: Path) -> list[dict[st
     """A row for each number of sentences a call."""
     torch.manual_seed(0)
     pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES[size])))
-    elmokit.save(pretrained, folder, format="bilm-tf")
+    formats.save(pretrained, folder, format="bilm-tf")
     peer = run_allennlp(folder, sentences)
     model = elmokit.load(folder)
     if peer:
@@ -107,7 +109,7 @@ def run_allennlp(folder: Path, sentences: list[list[str]]) -> dict | None:
 
 
 def prose(count: int) -> list[list[str]]:
-    """English sentences of 5 to 45 words: Wikipedia's where the corpus is, else the licence's."""
+    """English sentences of 5 to 45 words: Wikipedia's, or the licence's where that is not here."""
     if PROSE.exists():
         with lzma.open(PROSE, "rt", encoding="utf-8") as file:
             text = file.read(100_000)
@@ -115,7 +117,8 @@ def prose(count: int) -> list[list[str]]:
         text = (HERE.parent / "LICENSE").read_text(encoding="utf-8")
     way = splitter("moses")
     words = (way.words(sentence) for sentence in way.sentences(text))
-    return [sentence for sentence in words if 5 <= len(sentence) <= 45][:count]
+    found = [sentence for sentence in words if 5 <= len(sentence) <= 45]
+    return [*islice(cycle(found), count)]
 
 
 def gemm_peak() -> float:

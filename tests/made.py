@@ -96,7 +96,7 @@ def write_files(folder, options, weights, vocabulary=None):
 
 def make_folder(folder, *, directions=2, table_words=None, softmax_words=None, size=1.0, **shape):
     """A random model as files; returns the folder, which `elmokit.load` takes."""
-    options = make_options(**shape)
+    options = make_options(**shape) | {"bidirectional": directions == 2}
     weights = make_weights(
         options,
         directions=directions,

@@ -24,9 +24,18 @@ def test_it_stays_within_its_bytes_and_keeps_what_is_asked_for(model_folder):
     bilm = elmokit.load(model_folder).bilm
     encoded = []
     bilm.encoder.register_forward_hook(lambda _, inputs, __: encoded.append(len(inputs[0])))
-    cache = WordCache(bilm, ByteAlphabet(50), 100 * 4 * 6)
+    cache = WordCache(bilm, ByteAlphabet(50), 20_000)
     with torch.no_grad():
         for k in range(500):
             cache.vectors(["often", f"rare{k}"])
-            assert len(cache) <= 100
+            assert len(cache) <= 120  # a word of eight letters takes about 180 bytes
     assert sum(encoded) == 501
+
+
+def test_long_words_count_by_their_length(model_folder):
+    bilm = elmokit.load(model_folder).bilm
+    cache = WordCache(bilm, ByteAlphabet(50), 10**6)
+    with torch.no_grad():
+        for k in range(500):
+            cache.vectors([f"{k}" * 10_000])
+            assert len(cache) <= 110

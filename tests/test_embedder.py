@@ -184,12 +184,25 @@ def test_reset_forgets_and_a_saved_state_is_remembered(folder, tmp_path):
     assert_close(other.embed(SENTENCES), second)
 
 
+def test_a_call_that_fails_carries_nothing(tmp_path):
+    folder = make_folder(tmp_path, characters=False, table_words=9)
+    words = (folder / "vocab.txt").read_text()
+    (folder / "vocab.txt").write_text(words.replace("<UNK>", "word9"))
+    model = elmokit.load(folder, state="carry", tokens_per_batch=4)
+    first = model.embed([["word1"], ["word2", "word3"]])
+    with pytest.raises(InputError, match="'x' is not in the vocabulary"):
+        model.embed([["x"], ["word2", "word3"]])
+    again = elmokit.load(folder, state="carry", tokens_per_batch=4)
+    assert_close(again.embed([["word1"], ["word2", "word3"]]), first)
+    assert_close(model.embed([["word1"]]), again.embed([["word1"]]))
+
+
 def test_a_state_of_another_model_is_refused(folder, tmp_path):
     model = elmokit.load(folder, state="carry")
     model.embed(SENTENCES)
     model.save_state(tmp_path / "state")
     (tmp_path / "other").mkdir()
-    other = elmokit.load(make_folder(tmp_path / "other", dim=20))
+    other = elmokit.load(make_folder(tmp_path / "other", dim=20), state="carry")
     with pytest.raises(FormatError, match=r"memory has the shape .*; is it the file of this model"):
         other.load_state(tmp_path / "state")
 
@@ -307,6 +320,37 @@ def test_a_trained_encoder_is_not_remembered_as_it_was(model):
     np.testing.assert_allclose(after, before + 1, atol=1e-6)
 
 
+@pytest.mark.parametrize("state", ["zero", "warm", "carry"])
+def test_new_weights_are_noticed_however_they_came(folder, state):
+    def fresh():
+        return elmokit.Embedder(model.pretrained, state=state).embed(SENTENCES)
+
+    model = elmokit.load(folder, state=state)
+    model.embed(SENTENCES)
+    for change in (
+        lambda: model.bilm.load_state_dict(
+            {k: v * 0.9 for k, v in model.bilm.state_dict().items()}, assign=True
+        ),
+        lambda: torch.nn.utils.vector_to_parameters(
+            0.9 * torch.nn.utils.parameters_to_vector(model.bilm.parameters()),
+            model.bilm.parameters(),
+        ),
+        model.bilm.double,
+        model.bilm.float,
+    ):
+        change()
+        model.reset_state()
+        assert_close(model.embed(SENTENCES), fresh())
+
+
+def test_inference_mode_around_it_leaves_no_trace(folder):
+    expected = elmokit.load(folder).embed(SENTENCES)
+    with torch.inference_mode():
+        model = elmokit.load(folder)
+        assert_close(model.embed(SENTENCES[:3]), expected[:3])
+    assert_close(model.embed(SENTENCES), expected)
+
+
 def test_cut_words_are_counted_and_reported(model, caplog):
     model.embed([["short", "x" * 49, "x" * 48, "x" * 49]])
     assert model.cut_words == 1
@@ -326,6 +370,10 @@ def test_cut_words_are_counted_and_reported(model, caplog):
         (lambda m: m.embed([["a"]], layers="x"), InputError, "layers is 'x'"),
         (lambda m: m.embed_stream([], directions="up"), InputError, "directions is 'up'"),
         (lambda m: m.encode(["a"], pooling="sum"), InputError, "pooling is 'sum', expected one of"),
+        (lambda m: m.encode(["a", None]), TypeError, "text 1 is a NoneType"),
+        (lambda m: m.encode(["A. B.", ["a", 3]]), TypeError, "text 1, word 1 is a int"),
+        (lambda m: m.save_state("x"), InputError, "nothing is carried with state='zero'"),
+        (lambda m: m.load_state("x"), InputError, "nothing is carried with state='zero'"),
         (lambda m: m.encode(["a"], layers="all"), InputError, "layers is 'all', expected 'mean'"),
     ],
 )

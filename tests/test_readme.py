@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import elmokit
+from elmokit import formats
 from elmokit.config import SIZES
 from elmokit.model.language_model import LanguageModel
 
@@ -22,7 +23,7 @@ def small(tmp_path_factory):
     """The published Small, with random weights, as bilm-tf's files."""
     folder = tmp_path_factory.mktemp("small") / "model"
     pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES["small"])))
-    elmokit.save(pretrained, folder, format="bilm-tf")
+    formats.save(pretrained, folder, format="bilm-tf")
     return folder
 
 

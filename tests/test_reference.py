@@ -41,6 +41,7 @@ def test_all_layers_agree(name, tmp_path):
     shape = dict(SHAPES[name])
     drawn = {key: shape.pop(key) for key in ("directions", "table_words") if key in shape}
     options = make_options(**{"filters": FILTERS, **shape})
+    options["bidirectional"] = drawn.get("directions", 2) == 2
     weights = make_weights(options, **drawn, size=1.5)
     vocabulary = ["<S>", "</S>", "<UNK>", *(f"word{k}" for k in range(6))]
     write_files(tmp_path, options, weights, vocabulary if "table_words" in drawn else None)

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from elmokit.errors import OutputError as OutputError
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
-    from elmokit.formats import save as save
     from elmokit.model.bilm import BiLM as BiLM
     from elmokit.model.bilm import State as State
     from elmokit.model.elmo import Elmo as Elmo
@@ -49,7 +48,6 @@ _ROOMS = {
     "convert": "formats",
     "embed_file": "store",
     "load": "embedder",
-    "save": "formats",
     "write_vectors": "store",
 }
 

@@ -1,5 +1,7 @@
 """Words become context-free vectors, each worked out once and kept as long as there is room."""
 
+import sys
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -12,16 +14,14 @@ class WordCache:
     """The vectors of the words met lately, in about so many bytes.
 
     There are two shelves. New words, and words found on the old shelf, go to the young one; when
-    that is full it becomes the old one, and what nobody asked for since is forgotten. When the
-    encoder has learnt, everything is.
+    that is full it becomes the old one, and what nobody asked for since is forgotten.
     """
 
     def __init__(self, bilm: BiLM, alphabet: Alphabet, most_bytes: int) -> None:
         self._bilm = bilm
         self._alphabet = alphabet
-        self._most_words = most_bytes // (2 * 4 * bilm.config.dim)  # a shelf of float32
+        self._most_bytes = most_bytes // 2  # a shelf
         self._young = self._old = _Shelf(bilm)
-        self._version = self._encoder_version()
         self.cut = 0
 
     def __len__(self) -> int:
@@ -29,11 +29,8 @@ class WordCache:
 
     def vectors(self, words: list[str]) -> Tensor:  # -> (words + 1, dim)
         """The vectors of distinct words, after a zero one for padding."""
-        if self._version != (version := self._encoder_version()):
-            self._young = self._old = _Shelf(self._bilm)
-            self._version = version
         missing = [word for word in words if word not in self._young.rows]
-        if len(self._young.rows) + len(missing) > self._most_words:
+        if self._young.bytes > self._most_bytes:
             self._old, self._young = self._young, _Shelf(self._bilm)
             missing = words
         if known := [word for word in missing if word in self._old.rows]:
@@ -41,10 +38,6 @@ class WordCache:
         if new := [word for word in missing if word not in self._old.rows]:
             self._young.put(new, self._encode(new))
         return torch.cat([self._young.table[:1], self._young.take(words)])
-
-    def _encoder_version(self) -> list[int]:
-        """Counts that torch raises whenever a parameter is written to."""
-        return [parameter._version for parameter in self._bilm.encoder.parameters()]
 
     def _encode(self, words: list[str]) -> Tensor:  # -> (words, dim)
         rows, cut = self._alphabet.encode(words)
@@ -58,7 +51,13 @@ class _Shelf:
 
     def __init__(self, bilm: BiLM) -> None:
         self.rows: dict[str, int] = {}
-        self.table = torch.zeros(1, bilm.config.dim, device=bilm.device)
+        self.table = next(bilm.parameters()).new_zeros(1, bilm.config.dim)
+        self._word_bytes = 0
+
+    @property
+    def bytes(self) -> int:
+        """What the vectors and the words take, a word's place in the dictionary included."""
+        return self.table.nbytes + self._word_bytes
 
     def take(self, words: list[str]) -> Tensor:  # -> (words, dim)
         rows = torch.tensor([self.rows[word] for word in words], dtype=torch.long)
@@ -68,8 +67,9 @@ class _Shelf:
         start = len(self.rows) + 1
         end = start + len(words)
         if end > len(self.table):
-            grown = self.table.new_zeros(max(end, 2 * len(self.table)), self.table.shape[1])
+            grown = self.table.new_zeros(max(end, len(self.table) * 5 // 4), self.table.shape[1])
             grown[:start] = self.table[:start]
             self.table = grown
         self.table[start:end] = vectors
         self.rows.update(zip(words, range(start, end), strict=True))
+        self._word_bytes += sum(map(sys.getsizeof, words)) + 100 * len(words)

@@ -40,6 +40,7 @@ class BiLMConfig:
                 f"dim is {self.dim}, expected at most cell_dim ({self.cell_dim}): "
                 "a reader projects its memory down, never up"
             )
+        object.__setattr__(self, "forget_bias", float(self.forget_bias))
         if self.directions not in (("forward", "backward"), ("forward",), ("backward",)):
             raise ConfigError(
                 f"directions is {self.directions!r}, "
@@ -54,6 +55,8 @@ class BiLMConfig:
             _positive("table_words", self.table_words, most=2**30)
         for name in ("cell_clip", "output_clip"):
             clip = getattr(self, name)
+            if clip is not None:
+                object.__setattr__(self, name, float(clip))  # 3 and 3.0 are one model
             if clip is not None and not clip > 0:
                 raise ConfigError(
                     f"{name} is {clip!r}, expected a positive number, or None for no clip"

@@ -18,7 +18,7 @@ from elmokit.model.bilm import BiLM, State
 from elmokit.plan import Asked, Directions, Layers, in_batches, in_windows
 from elmokit.pooling import LayerReduction, Pooling, Reduction, Vectors
 from elmokit.progress import Progress
-from elmokit.text.batch import check_sentence, place_words
+from elmokit.text.batch import check_sentences, check_words, place_words
 from elmokit.text.split import splitter
 
 StateWay = Literal["zero", "carry", "warm"]
@@ -76,13 +76,10 @@ class Embedder:
         self.bilm: BiLM = pretrained.model.bilm.to(device).eval()
         self.state_way = state
         self.tokens_per_batch = tokens_per_batch
-        self._cache = WordCache(self.bilm, pretrained.alphabet, cache_bytes)
+        self._cache_bytes = cache_bytes
+        self._warm_up = [list(sentence) for sentence in warm_up] if state == "warm" else []
         self._carried = self._fresh_state(0)
-        self._warm = self._fresh_state(1)
-        if state == "warm":
-            everything = Asked.all(self.bilm.config)
-            for sentence in warm_up:
-                _, self._warm = self._read([list(sentence)], self._warm, everything)
+        self._learn_weights()
 
     @property
     def layers(self) -> int:
@@ -96,7 +93,7 @@ class Embedder:
 
     @property
     def cut_words(self) -> int:
-        """How many of the distinct words met so far were too long and were cut."""
+        """How many words were too long and were cut, each counted when it is first met."""
         return self._cache.cut
 
     def embed(
@@ -114,7 +111,7 @@ class Embedder:
         `<S>` and `</S>`. `progress` shows a line on stderr; None, on a terminal when it takes long.
         """
         asked = Asked.of(self.bilm.config, layers, directions, boundaries)
-        listed = [*self._checked(sentences)]
+        listed = [*check_sentences(sentences)]
         windows = iter([listed]) if self.state_way == "carry" else self._windows(listed)
         return [*self._stream(windows, asked, Progress(len(listed), shown=progress))]
 
@@ -129,7 +126,7 @@ class Embedder:
     ) -> Iterator[Vectors]:
         """The arrays of `embed`, one after the other; sentences are taken as they are needed."""
         asked = Asked.of(self.bilm.config, layers, directions, boundaries)
-        checked = self._checked(sentences)
+        checked = check_sentences(sentences)
         windows = ([s] for s in checked) if self.state_way == "carry" else self._windows(checked)
         return self._stream(windows, asked, Progress(None, shown=progress))
 
@@ -150,7 +147,10 @@ class Embedder:
         if isinstance(texts, str):
             raise TypeError("texts is one string, expected a list of texts: encode([text])")
         reduction = Reduction.of(layers, pooling)
-        split_texts = [self.split(text) for text in texts]
+        split_texts = [
+            self.split(text if isinstance(text, str) else check_words(text, f"text {place}")[0])
+            for place, text in enumerate(texts)
+        ]
         stream = self.embed_stream(
             (sentence for text in split_texts for sentence in text),
             layers=reduction.layers,
@@ -178,8 +178,7 @@ class Embedder:
 
     @state.setter
     def state(self, state: State) -> None:
-        device = self.bilm.device
-        self._carried = State(state.output.to(device), state.memory.to(device))
+        self._carried = state.to(next(self.bilm.parameters()))
 
     def reset_state(self) -> None:
         """Forget what was carried: the next sentences start from zero."""
@@ -187,30 +186,38 @@ class Embedder:
 
     def save_state(self, path: str | Path) -> None:
         """What is carried, kept in a safetensors file."""
+        self._refuse_unless_carrying()
         write_state(self._carried, Path(path))
 
     def load_state(self, path: str | Path) -> None:
         """Go on where `save_state` stopped."""
+        self._refuse_unless_carrying()
         self.state = read_state(Path(path), self.bilm.config)
 
-    def save(self, target: str | Path) -> None:
-        """The model as a new folder in elmokit's format."""
-        formats.save(self.pretrained, target)
+    def save(
+        self, target: str | Path, *, format: formats.Format = "elmokit", half: bool = False
+    ) -> None:
+        """The model as a new folder, in elmokit's format or bilm-tf's; `half` rounds to float16."""
+        formats.save(self.pretrained, target, format=format, half=half)
 
     def _stream(
         self, windows: Iterable[list[list[str]]], asked: Asked, progress: Progress
     ) -> Iterator[Vectors]:
         with progress:
             for window in windows:
-                cut_before = self.cut_words
+                cut_before, carried_before = self.cut_words, self._carried
                 vectors: dict[int, Vectors] = {}
-                for places in in_batches(window, self.tokens_per_batch):
-                    sentences = [window[place] for place in places]
-                    arrays = self._embed_batch(sentences, places, asked)
-                    vectors.update(zip(places, arrays, strict=True))
+                try:
+                    for places in in_batches(window, self.tokens_per_batch):
+                        sentences = [window[place] for place in places]
+                        arrays = self._embed_batch(sentences, places, asked)
+                        vectors.update(zip(places, arrays, strict=True))
+                        progress.advance(sentences=len(places), words=sum(map(len, sentences)))
+                except BaseException:
+                    self._carried = carried_before  # all of a call is carried, or nothing
+                    raise
                 if cut := self.cut_words - cut_before:
                     logger.warning("%d words were too long for the model and were cut", cut)
-                progress.advance(sentences=len(window), words=sum(map(len, window)))
                 yield from (vectors.pop(place) for place in range(len(window)))
 
     def _embed_batch(
@@ -221,41 +228,66 @@ class Embedder:
             missing = max(places) + 1 - self._carried.sentences
             if missing > 0:
                 self._carried = self._carried.followed_by(self._fresh_state(missing))
-            rows = torch.tensor(places, device=self.bilm.device)
+            rows = torch.tensor(places, device=self._carried.output.device)
             layers, after = self._read(
                 sentences, self._carried.rows(rows), Asked.all(self.bilm.config)
             )
-            self._carried = self._carried.with_rows(rows, after)
+            self._carried = self._carried.with_rows(rows, after.to(self._carried.output))
             layers = asked.choose(layers, self.bilm.config)
         else:
-            start = self._warm.rows(torch.zeros(len(sentences), dtype=torch.long))
-            layers, _ = self._read(sentences, start, asked)
-        arrays = layers.cpu().numpy()
+            layers, _ = self._read(sentences, None, asked)
+        arrays = layers.float().cpu().numpy()
         edge = 0 if asked.boundaries else 1
         return [
             arrays[:, row, edge : len(sentence) + 2 - edge].copy()
             for row, sentence in enumerate(sentences)
         ]
 
-    @torch.no_grad()
-    def _read(self, sentences: list[list[str]], state: State, asked: Asked) -> tuple[Tensor, State]:
-        placed = place_words(sentences)
-        return self.bilm.read(
-            self._cache.vectors(placed.types),
-            torch.from_numpy(placed.words).to(self.bilm.device),
-            state,
-            layers=asked.layers,
-            directions=asked.directions,
-        )
+    def _read(
+        self, sentences: list[list[str]], state: State | None, asked: Asked
+    ) -> tuple[Tensor, State]:
+        """The layers of sentences read together, from a state or from the one fixed state."""
+        # Kept tensors must be ordinary ones, even where the caller is in inference mode.
+        with torch.inference_mode(False), torch.no_grad():
+            if self._version != _version(self.bilm):
+                self._learn_weights()
+            placed = place_words(sentences)
+            types = self._cache.vectors(placed.types)
+            if state is None:
+                state = self._start.rows(torch.zeros(len(sentences), dtype=torch.long))
+            return self.bilm.read(
+                types,
+                torch.from_numpy(placed.words).to(types.device),
+                state.to(types),
+                layers=asked.layers,
+                directions=asked.directions,
+            )
 
-    def _checked(self, sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
-        if isinstance(sentences, str):
-            raise TypeError("sentences is one string, expected a list of lists of words")
-        return (check_sentence(sentence, where) for where, sentence in enumerate(sentences))
+    def _learn_weights(self) -> None:
+        """Work out what is kept of the weights: vectors of words, and the fixed state."""
+        self._version = _version(self.bilm)
+        self._cache = WordCache(self.bilm, self.pretrained.alphabet, self._cache_bytes)
+        self._start = self._fresh_state(1)
+        for sentence in self._warm_up:
+            _, self._start = self._read([sentence], self._start, Asked.all(self.bilm.config))
+
+    def _refuse_unless_carrying(self) -> None:
+        if self.state_way != "carry":
+            raise InputError(
+                f"nothing is carried with state={self.state_way!r}; "
+                "load the model with state='carry'"
+            )
 
     def _windows(self, sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
         return in_windows(sentences, self.tokens_per_batch, len)
 
     def _fresh_state(self, sentences: int) -> State:
-        like = torch.zeros((), device=self.bilm.device)
-        return State.zeros(self.bilm.config, sentences, like=like)
+        return State.zeros(self.bilm.config, sentences, like=next(self.bilm.parameters()))
+
+
+def _version(bilm: BiLM) -> list[tuple[object, ...]]:
+    """What changes when weights are written to, replaced, moved or cast."""
+    return [
+        (p.data_ptr(), p.device, p.dtype, 0 if p.is_inference() else p._version)
+        for p in bilm.parameters()
+    ]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal, TypeVar
 
 import torch
@@ -67,7 +68,7 @@ class Asked:
                 raise InputError(f"layers is {layers!r}, expected 'all', 'top', or numbers")
             numbers = range(top + 1) if layers == "all" else [top]
         else:
-            numbers = [layers] if isinstance(layers, int) else layers
+            numbers = (int(layers),) if isinstance(layers, Integral | int) else tuple(layers)
         for number in numbers:
             if not -top - 1 <= number <= top:
                 raise InputError(f"layer {number} was asked for, but the model has 0 to {top}")

@@ -1,12 +1,15 @@
 import json
 import os
+from dataclasses import replace
 
 import h5py
 import numpy as np
 import pytest
 
 import elmokit
-from elmokit.errors import FormatError
+from elmokit import formats
+from elmokit.errors import FormatError, InputError
+from elmokit.model.language_model import LanguageModel
 from made import make_folder, make_options, make_weights, write_files
 
 SENTENCES = [["The", "cat", "word1"], ["sat"]]
@@ -40,9 +43,9 @@ def test_keys_of_the_encoder_may_be_absent(tmp_path, key):
 
 @pytest.mark.parametrize("key", ["cell_clip", "proj_clip", "use_skip_connections", "n_layers"])
 def test_keys_of_the_readers_may_be_absent(tmp_path, key):
-    folder = make_folder(tmp_path, n_layers=1, clips=(None, None), skip=False)
+    folder = make_folder(tmp_path, n_layers=1, clips=(0, 0), skip=False)
     expected = elmokit.load(folder).embed(SENTENCES)
-    rewrite(folder, lambda options: options["lstm"].pop(key, None))
+    rewrite(folder, lambda options: options["lstm"].pop(key))
     assert_equal(elmokit.load(folder).embed(SENTENCES), expected)
 
 
@@ -55,7 +58,8 @@ def test_training_keys_are_ignored(folder):
 def test_names_that_dump_weights_left_unmapped_are_found(tmp_path, layers):
     options = make_options(n_layers=layers)
     weights = make_weights(options, directions=1)
-    expected = elmokit.load(write_files(tmp_path, options, weights)).embed(SENTENCES)
+    written = write_files(tmp_path, options | {"bidirectional": False}, weights)
+    expected = elmokit.load(written).embed(SENTENCES)
     unmapped = {}
     for name, array in weights.items():
         left = name.replace("RNN_0/RNN/", "rnn/").replace("W_P_0", "projection/kernel")
@@ -85,6 +89,7 @@ def test_one_layer_without_its_number_is_found(tmp_path):
         {"dim": 6, "projection_dim": 6, "n_highway": 0, "activation": "tanh"},
         {"dim": 30, "projection_dim": 24, "clips": (None, 2.5), "skip": False, "width": 30},
         {"n_layers": 1},
+        {"directions": 1},
     ],
 )
 def test_there_and_back_loses_no_bit(tmp_path, shape):
@@ -100,7 +105,8 @@ def test_there_and_back_loses_no_bit(tmp_path, shape):
             np.testing.assert_array_equal(first[name][...], again[name][...])
     wanted = json.loads((source / "options.json").read_text())
     found = json.loads((tmp_path / "back" / "options.json").read_text())
-    assert {**found["lstm"]} == wanted["lstm"]
+    assert found["lstm"] == wanted["lstm"]
+    assert found["bidirectional"] == wanted["bidirectional"]
     assert found.get("char_cnn") == wanted.get("char_cnn")
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "ours" / name).read_bytes()
@@ -112,8 +118,19 @@ def test_there_and_back_loses_no_bit(tmp_path, shape):
 def test_what_bilm_tf_cannot_hold_is_refused(tmp_path):
     (tmp_path / "model").mkdir()
     make_folder(tmp_path / "model", directions=1)
-    with pytest.raises(FormatError, match="bilm-tf's files hold two readers, but this model has"):
-        elmokit.convert(tmp_path / "model", tmp_path / "out", format="bilm-tf")
+    config = replace(elmokit.load(tmp_path / "model").bilm.config, directions=("backward",))
+    backward = elmokit.Pretrained(LanguageModel(elmokit.BiLM(config)))
+    with pytest.raises(FormatError, match="bilm-tf's files hold no model that only reads backward"):
+        formats.save(backward, tmp_path / "out", format="bilm-tf")
+    other = elmokit.Pretrained(
+        LanguageModel(elmokit.BiLM(replace(config, directions=("forward",), forget_bias=0.0)))
+    )
+    with pytest.raises(
+        FormatError, match=r"adds 1.0 to every forget gate, but this model adds 0.0"
+    ):
+        formats.save(other, tmp_path / "out", format="bilm-tf")
+    with pytest.raises(InputError, match="bilm-tf's files hold float32 only"):
+        elmokit.convert(tmp_path / "model", tmp_path / "out", format="bilm-tf", half=True)
     assert not (tmp_path / "out").exists()
 
 
@@ -155,7 +172,74 @@ def test_a_huge_declared_shape_is_refused_before_it_is_allocated(folder):
         name = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"
         del file[name]
         file.create_dataset(name, (12, 4 * 10**6), "f4", chunks=(1, 1024))
-    refused(folder, "W_0 declares 192,000,000 bytes, but the whole file has only")
+        shapes = {"B": (4 * 10**6,), "W_P_0": (10**6, 6)}
+        for reader in range(2):
+            for layer in range(2):
+                cell = f"RNN_{reader}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+                for name, shape in {"W_0": (12, 4 * 10**6), **shapes}.items():
+                    if f"{cell}/{name}" in file:
+                        del file[f"{cell}/{name}"]
+                    chunks = (1, 1024) if len(shape) == 2 and shape[1] > 6 else True
+                    file.create_dataset(f"{cell}/{name}", shape, "f4", chunks=chunks)
+    refused(folder, "declares 928,.* bytes of weights, but the whole file has only")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda o: o["lstm"].pop("n_layers"), "Cell1/LSTMCell/B is there, but the options do not"),
+        (lambda o: o["char_cnn"].pop("n_highway"), "CNN_high_0/W_carry is there, but the options"),
+        (lambda o: o.update(bidirectional=False), "RNN_1/.* is there, but the options do not ask"),
+    ],
+)
+def test_a_part_that_the_options_leave_out_is_not_left_out_silently(folder, change, message):
+    rewrite(folder, change)
+    refused(folder, message)
+
+
+def test_a_missing_reader_is_not_taken_for_a_model_with_one(folder):
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        del file["RNN_1"]
+    refused(
+        folder, "no dataset called RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0, which the options"
+    )
+
+
+def test_half_a_softmax_is_refused(tmp_path):
+    folder = make_folder(tmp_path, softmax_words=7)
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        del file["softmax/b"]
+    refused(folder, r"softmax/W and softmax/b have the shapes \(7, 6\) and None, expected")
+
+
+def test_numbers_are_not_taken_from_another_file(folder, tmp_path):
+    (tmp_path / "secret").write_bytes(bytes(16))
+    with h5py.File(folder / "weights.hdf5", "a") as file:
+        del file["CNN/b_cnn_0"]
+        file.create_dataset("CNN/b_cnn_0", (4,), "f4", external=[(tmp_path / "secret", 0, 16)])
+    refused(folder, "no dataset called CNN/b_cnn_0, which the options ask for")
+
+
+def test_a_broken_file_never_gives_a_traceback(folder):
+    whole = (folder / "weights.hdf5").read_bytes()
+    random = np.random.default_rng(0)
+    refusals = 0
+    for _ in range(60):
+        broken = bytearray(whole)
+        start = random.integers(8, 3000)
+        broken[start : start + 40] = random.bytes(40)
+        (folder / "weights.hdf5").write_bytes(broken)
+        try:
+            elmokit.load(folder)
+        except FormatError:
+            refusals += 1
+    assert refusals > 10
+
+
+def test_the_character_dim_is_16_where_nothing_is_said(tmp_path):
+    folder = make_folder(tmp_path)
+    rewrite(folder, lambda options: options["char_cnn"].pop("embedding"))
+    refused(folder, r"char_embed has the shape \(261, 5\), but the options ask for \(261, 16\)")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +262,7 @@ def test_another_hdf5_is_called_by_its_name(folder, datasets, message):
 
 def test_a_word_level_file_needs_its_table(folder):
     rewrite(folder, lambda options: options.pop("char_cnn"))
-    refused(folder, "no dataset called embedding, which a word-level model")
+    refused(folder, "no table called embedding, which a word-level model")
 
 
 def test_a_word_level_model_needs_its_vocabulary(tmp_path):

@@ -4,8 +4,11 @@ import zipfile
 
 import numpy as np
 import pytest
+import safetensors.torch
+import torch
 
 import elmokit
+from elmokit import formats
 from elmokit.errors import ConfigError, FormatError, InputError
 from elmokit.formats import load
 from made import make_folder
@@ -37,7 +40,7 @@ def test_a_pair_is_taken_in_either_order(folder):
 def test_a_folder_of_ours_is_the_same_model(folder, tmp_path):
     elmokit.convert(folder, tmp_path / "ours")
     assert sorted(path.name for path in (tmp_path / "ours").iterdir()) == [
-        "config.json", "model.safetensors", "vocabulary.txt",
+        "README.md", "config.json", "model.safetensors", "vocabulary.txt",
     ]  # fmt: skip
     assert_same_model([tmp_path / "ours"], folder)
 
@@ -57,7 +60,7 @@ def test_a_zip_is_the_same_model_and_writes_nothing_elsewhere(folder, tmp_path, 
 def test_what_a_model_is_made_of_survives(folder, tmp_path):
     source = load(folder, split="spaces")
     told = elmokit.Pretrained(source.model, source.vocabulary, source.split, "# A card\n")
-    elmokit.save(told, tmp_path / "ours")
+    formats.save(told, tmp_path / "ours")
     found = load(tmp_path / "ours")
     assert found.split == "spaces"
     assert found.card == "# A card\n"
@@ -68,7 +71,7 @@ def test_what_a_model_is_made_of_survives(folder, tmp_path):
 
 
 def test_half_precision_on_disk_is_float32_in_memory(folder, tmp_path):
-    elmokit.save(load(folder), tmp_path / "half", half=True)
+    formats.save(load(folder), tmp_path / "half", half=True)
     full = (folder / "weights.hdf5").stat().st_size
     assert (tmp_path / "half" / "model.safetensors").stat().st_size < 0.7 * full
     (vectors,) = elmokit.load(tmp_path / "half").embed(SENTENCES[:1])
@@ -159,7 +162,59 @@ def test_a_zip_bomb_is_refused(tmp_path):
     ):
         for _ in range(80):
             member.write(bytes(2**20))
-    refused("model.hdf5 declares 83,886,080 bytes in .* packed ones", path)
+    refused("bomb.zip: declares 83,886,080 bytes in a file of", path)
+
+
+def test_a_zip_of_two_models_is_refused(folder, tmp_path):
+    path = tmp_path / "two.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for language in ("en", "de"):
+            archive.write(folder / "options.json", f"{language}/options.json")
+            archive.write(folder / "weights.hdf5", f"{language}/weights.hdf5")
+    refused("two.zip: has two files called options.json; unpack it", path)
+
+
+def test_what_a_mac_adds_to_a_zip_is_passed_over(folder, tmp_path):
+    path = tmp_path / "mac.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in folder.iterdir():
+            archive.write(file, f"model/{file.name}")
+            archive.writestr(f"__MACOSX/model/._{file.name}", b"\0")
+    assert_same_model([path], folder)
+
+
+def test_a_neighbours_vocabulary_is_not_taken(tmp_path):
+    folder = make_folder(tmp_path)
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n")
+    assert load(folder).vocabulary is None
+
+
+def test_marks_that_editors_leave_are_passed_over(folder):
+    for name in ("options.json", "vocab.txt"):
+        path = folder / name
+        path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert load(folder).vocabulary[0] == "<S>"
+
+
+def test_a_saved_model_can_be_read_by_others(folder, tmp_path):
+    elmokit.load(folder).save(tmp_path / "ours")
+    modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "ours").iterdir()}
+    (tmp_path / "plain").touch()
+    assert modes == {(tmp_path / "plain").stat().st_mode & 0o777}
+
+
+def test_the_way_through_bilm_tf_keeps_splitter_and_card(folder, tmp_path):
+    source = load(folder, split="spaces")
+    told = elmokit.Pretrained(source.model, source.vocabulary, "spaces", "# A card\n")
+    formats.save(told, tmp_path / "theirs", format="bilm-tf")
+    found = load(tmp_path / "theirs")
+    assert (found.split, found.card) == ("spaces", "# A card\n")
+
+
+def test_a_file_pair_can_be_converted(folder, tmp_path):
+    pair = {"source": folder / "options.json", "weights": folder / "weights.hdf5"}
+    elmokit.convert(target=tmp_path / "ours", **pair)
+    assert_same_model([tmp_path / "ours"], folder)
 
 
 def test_an_unknown_splitter_is_refused(folder):
@@ -183,6 +238,18 @@ def ours(folder, tmp_path):
     return tmp_path / "ours"
 
 
+def test_a_missing_weights_file_is_refused(ours):
+    (ours / "model.safetensors").unlink()
+    refused("no options file", ours)
+
+
+def test_integers_are_no_weights(ours):
+    tensors = safetensors.torch.load_file(ours / "model.safetensors")
+    tensors["softmax.bias"] = tensors["softmax.bias"].to(torch.int8)
+    safetensors.torch.save_file(tensors, ours / "model.safetensors")
+    refused("softmax.bias has the type I8, expected F32 or F16", ours)
+
+
 def test_a_cut_safetensors_file_is_refused(ours):
     path = ours / "model.safetensors"
     os.truncate(path, path.stat().st_size // 2)
@@ -199,6 +266,9 @@ def test_a_cut_safetensors_file_is_refused(ours):
         (lambda c: c.update(format="x"), "expected the config.json of an elmokit model"),
         (lambda c: c["bilm"].update(dim=0), "bilm: Value error, dim is 0, expected 1 to"),
         (lambda c: c.pop("bilm"), "bilm: Field required"),
+        (lambda c: c.update(softmax_words=-5), "softmax_words is -5, expected 1 or more"),
+        (lambda c: c.update(split="nltk"), "config.json: .*no splitter is called 'nltk'"),
+        (lambda c: c["bilm"].update(dim="6"), "bilm.dim: Input should be a valid integer"),
         (lambda c: c["bilm"].update(dim=10**9, cell_dim=10**9), "dim is 1,000,000,000, expected 1"),
     ],
 )

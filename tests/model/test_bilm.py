@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from elmokit.config import SIZES, BiLMConfig, CharacterConfig
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, InputError
 from elmokit.model.bilm import BiLM, Packing, State
 from elmokit.text.alphabet import ByteAlphabet
 from elmokit.text.batch import Batch
@@ -86,6 +86,13 @@ def test_what_is_asked_for_is_what_all_would_have_given(layers, directions):
     halves = {"forward": everything[..., :6], "backward": everything[..., 6:]}
     expected = torch.cat([halves[d] for d in directions], 3)[list(layers)]
     torch.testing.assert_close(found, expected)
+
+
+def test_a_state_of_another_batch_is_refused():
+    bilm = BiLM(CONFIG)
+    _, state = bilm(batch_of(SENTENCES))
+    with pytest.raises(InputError, match="a state of 4 sentences for 1 sentences"):
+        bilm(batch_of(SENTENCES[:1]), state)
 
 
 def test_packing_drops_no_token_and_no_order():

@@ -144,8 +144,40 @@ def test_a_nan_is_named_by_its_sentence(bilm):
         bilm.encoder.embedding.weight[ord("q") + 1] = float("nan")
     elmo = Elmo(bilm)
     elmo(SENTENCES)
-    with pytest.raises(NumericError, match=r"sentence 1 \(the queen\) has a vector that is not"):
-        elmo([["fine"], ["the", "queen"]])
+    for way in (elmo, Elmo(bilm, normalize="bilm-tf")):
+        with pytest.raises(NumericError, match=r"sentence 1 \(the queen\) has a vector that is"):
+            way([["fine"], ["the", "queen"]])
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_batches_without_words_pass(bilm, trained):
+    elmo = Elmo(bilm, train_readers=trained, normalize="bilm-tf")
+    elmo([]).vectors[0].sum().backward()
+    assert elmo(torch.zeros(0, 5, 20, dtype=torch.long)).vectors[0].shape == (0, 5, 12)
+    nothing = elmo(torch.zeros(2, 4, 20, dtype=torch.long)).vectors[0]
+    assert nothing.shape == (2, 4, 12)
+    assert not nothing.any()
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_half_precision_around_it_changes_nothing_inside(bilm, trained):
+    elmo = Elmo(bilm, dropout=0.0, train_readers=trained, train_encoder=trained)
+    expected = elmo(SENTENCES).vectors[0]
+    with torch.autocast("cpu", torch.float16):
+        found = elmo(SENTENCES).vectors[0]
+    torch.testing.assert_close(found.float(), expected, atol=2e-3, rtol=0)
+    found.sum().backward()
+
+
+def test_layers_that_are_never_run_do_not_learn(bilm):
+    elmo = Elmo(bilm, layers=[0, 1], train_readers=True)
+    elmo(SENTENCES).vectors[0].sum().backward()
+    assert all(p.grad is not None for p in elmo.parameters() if p.requires_grad)
+
+
+def test_text_as_one_string_is_refused(bilm):
+    with pytest.raises(TypeError, match="sentences is one string, expected a list of lists"):
+        Elmo(bilm)("The cat")
 
 
 def test_a_word_level_model_takes_batches():

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
+from elmokit.errors import InputError
 from elmokit.text.alphabet import ByteAlphabet
-from elmokit.text.batch import Batch, check_sentence, place_words
+from elmokit.text.batch import Batch, check_sentences, place_words
 
 ALPHABET = ByteAlphabet(50)
 
@@ -57,14 +58,25 @@ def test_padding_before_a_word_is_refused():
 )
 def test_a_word_that_is_no_string_is_named_by_its_place(sentence, message):
     with pytest.raises(TypeError, match=message):
-        check_sentence(sentence, 7)
+        [*check_sentences([["fine"]] * 7 + [sentence])]
 
 
 def test_a_sentence_as_one_string_warns_and_is_split():
     with pytest.warns(UserWarning, match="sentence 0 is one string, not a list of words"):
-        assert check_sentence("I ate an apple", 0) == ["I", "ate", "an", "apple"]
+        assert [*check_sentences(["I ate an apple"])] == [["I", "ate", "an", "apple"]]
 
 
 def test_a_sentence_in_one_word_warns_and_stays_one_word():
     with pytest.warns(UserWarning, match="sentence 0 is one word with spaces in it"):
-        assert check_sentence(["I ate an apple"], 0) == ["I ate an apple"]
+        assert [*check_sentences([["I ate an apple"]])] == [["I ate an apple"]]
+
+
+def test_a_stream_of_doubts_warns_once():
+    with pytest.warns(UserWarning, match="sentence 1 is one string") as warned:
+        assert len([*check_sentences([["fine"], "a b", "c d", ["e f"]])]) == 4
+    assert len(warned) == 1
+
+
+def test_ids_outside_the_alphabet_are_refused():
+    with pytest.raises(InputError, match="ids from 0 to 262, expected 0 to 261"):
+        Batch.from_ids(torch.tensor([[[262] + [0] * 49]]), ALPHABET)

@@ -1,5 +1,6 @@
 import lzma
 import re
+import time
 
 import pytest
 
@@ -51,10 +52,21 @@ def test_no_character_is_lost_between_sentences(shared):
     assert re.sub(r"\s", "", "".join(sentences)) == re.sub(r"\s", "", text)
 
 
+def test_a_long_run_of_stops_takes_no_time():
+    started = time.perf_counter()
+    assert len(splitter("moses").sentences("." * 200_000 + " A" + "!" * 200_000)) == 2
+    assert time.perf_counter() - started < 5
+
+
+def test_scripts_without_capitals_have_sentences_too():
+    assert len(splitter("moses").sentences("هل جاء؟ نعم. جاء أمس.")) == 3
+    assert len(splitter("moses").sentences("वह आया। वह गया।")) == 2
+
+
 def test_spaces_are_plain_spaces():
     way = splitter("spaces")
     assert way.words("a  b\tc\u00a0d\u3000e") == ["a", "b", "c\u00a0d\u3000e"]
-    assert way.sentences("a b\n\nc d\n") == ["a b", "c d"]
+    assert way.sentences("a b\n\nc\u2028d\n") == ["a b", "c\u2028d"]
 
 
 def test_characters_are_words_of_their_own():

@@ -2,7 +2,7 @@ import logging
 
 import pytest
 
-from elmokit.errors import FormatError
+from elmokit.errors import FormatError, InputError
 from elmokit.text.vocabulary import Vocabulary, read_vocabulary, write_vocabulary
 
 
@@ -32,6 +32,12 @@ def test_what_is_written_is_read_again(tmp_path):
     words = ["<S>", "</S>", "<UNK>", "naïve", "数学", "\u2028", ""]
     write_vocabulary(Vocabulary(words), tmp_path / "vocab.txt")
     assert list(read_vocabulary(tmp_path / "vocab.txt")) == words
+
+
+@pytest.mark.parametrize("word", ["c ", "d\ne", "!!!MAXTERMID"])
+def test_a_word_that_would_not_be_read_again_is_not_written(tmp_path, word):
+    with pytest.raises(InputError, match=r"word 1 of the vocabulary, .* cannot stand on a line"):
+        write_vocabulary(Vocabulary(["a", word]), tmp_path / "vocab.txt")
 
 
 def test_bad_utf8_is_named_by_its_line(tmp_path):

@@ -9,8 +9,12 @@ import elmokit
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(metavar="FROM", help="A model's folder or zip.")],
+    source: Annotated[Path, typer.Argument(metavar="FROM", help="A folder, zip or options file.")],
     target: Annotated[Path, typer.Argument(metavar="TO", help="The folder to make.")],
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="The weights file, if FROM is an options file.", show_default=False),
+    ] = None,
     format: Annotated[
         Literal["elmokit", "bilm-tf"], typer.Option(help="What to write.")
     ] = "elmokit",
@@ -26,5 +30,5 @@ def convert(
 
     Example: elmo convert elmo_small.zip small
     """
-    elmokit.convert(source, target, format=format, split=split, half=half)
+    elmokit.convert(source, target, weights=weights, format=format, split=split, half=half)
     typer.echo(f"{target}: written", err=True)

@@ -4,14 +4,15 @@ import os
 import shutil
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Literal
 
-from elmokit.errors import FormatError, InputError
+from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.formats import native
 from elmokit.formats.bilm_tf import read_bilm_tf, write_bilm_tf
-from elmokit.formats.pretrained import DEFAULT_SPLIT, Pretrained
-from elmokit.text.vocabulary import Vocabulary, read_vocabulary, write_vocabulary
+from elmokit.formats.pretrained import Pretrained
+from elmokit.text.vocabulary import write_vocabulary
 
 __all__ = ["Pretrained", "convert", "load", "save"]
 
@@ -65,8 +66,9 @@ def save(
         raise InputError(f"{target}: exists already; give the name of a new folder")
     if not target.parent.is_dir():
         raise InputError(f"{target}: {target.parent} is not a folder; make it first")
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
     try:
+        unfinished.mkdir()
         if format == "elmokit":
             native.write_native(pretrained, unfinished, half=half)
         elif format == "bilm-tf":
@@ -77,8 +79,9 @@ def save(
                 write_vocabulary(pretrained.vocabulary, unfinished / "vocab.txt")
         else:
             raise InputError(f"format is {format!r}, expected 'elmokit' or 'bilm-tf'")
-        unfinished.chmod(0o755)
         unfinished.rename(target)
+    except OSError as error:
+        raise OutputError(f"{target}: cannot be written ({error.strerror or error})") from None
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
@@ -87,12 +90,13 @@ def convert(
     source: str | Path,
     target: str | Path,
     *,
+    weights: str | Path | None = None,
     format: Format = "elmokit",
     split: str | None = None,
     half: bool = False,
 ) -> None:
     """A model of any format as a folder of the format asked for; without loss, but for `half`."""
-    save(load(source, split=split), target, format=format, half=half)
+    save(load(source, weights, split=split), target, format=format, half=half)
 
 
 def _load_folder(folder: Path, split: str | None) -> Pretrained:
@@ -110,44 +114,50 @@ def _load_pair(first: Path, second: Path, split: str | None) -> Pretrained:
     if set(kinds) != {"an HDF5 file", "text"}:
         found = ", ".join(f"{path} is {_kind(path)}" for path in (first, second))
         raise FormatError(f"{found}; expected one options file (JSON) and one weights file (HDF5)")
-    weights = kinds["an HDF5 file"]
-    return read_bilm_tf(
-        kinds["text"], weights, vocabulary=_vocabulary_beside(weights), split=split or DEFAULT_SPLIT
-    )
+    return read_bilm_tf(kinds["text"], kinds["an HDF5 file"], split=split)
 
 
 def _load_zip(path: Path, split: str | None) -> Pretrained:
     """The model of a zip, as the NLPL repository ships them."""
-    wanted = (".json", ".hdf5", ".h5", ".txt", ".safetensors", ".md")
     with tempfile.TemporaryDirectory() as folder:
         try:
             with zipfile.ZipFile(path) as archive:
-                for member in archive.infolist():
-                    name = Path(member.filename).name  # never a path of the archive's choosing
-                    if member.is_dir() or not name.endswith(wanted):
-                        continue
-                    if member.file_size > 2**26 and member.file_size > 100 * member.compress_size:
-                        raise FormatError(
-                            f"{path}: {name} declares {member.file_size:,} bytes in "
-                            f"{member.compress_size:,} packed ones; it is not what it seems"
-                        )
-                    with archive.open(member) as packed, open(Path(folder, name), "wb") as plain:
-                        shutil.copyfileobj(packed, plain, 2**20)
+                _unpack(archive, Path(folder), path)
             return _load_folder(Path(folder), split)
-        except (zipfile.BadZipFile, EOFError) as error:
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise FormatError(
                 f"{path}: cannot be unpacked ({error}); was the file cut short?"
+            ) from None
+        except (NotImplementedError, RuntimeError) as error:  # unknown packing, a password
+            raise FormatError(
+                f"{path}: cannot be unpacked ({error}); unpack it and give its folder"
             ) from None
         except FormatError as error:
             raise FormatError(str(error).replace(folder, str(path))) from None
 
 
-def _vocabulary_beside(weights: Path) -> Vocabulary | None:
-    names = ("vocab.txt", "vocabulary.txt")
-    for path in [weights.parent / name for name in names]:
-        if path.is_file():
-            return read_vocabulary(path)
-    return None
+def _unpack(archive: zipfile.ZipFile, folder: Path, path: Path) -> None:
+    """The files of a model, by their last names only: never a path of the archive's choosing."""
+    wanted = (".json", ".hdf5", ".h5", ".txt", ".safetensors", ".md")
+    members = {}
+    for member in archive.infolist():
+        name = Path(member.filename).name
+        if member.is_dir() or name.startswith(".") or not name.endswith(wanted):
+            continue
+        if name in members:
+            raise FormatError(
+                f"{path}: has two files called {name}; unpack it and give the folder of one model"
+            )
+        members[name] = member
+    declared = sum(member.file_size for member in members.values())
+    if declared > max(2**26, 100 * path.stat().st_size):
+        raise FormatError(
+            f"{path}: declares {declared:,} bytes in a file of {path.stat().st_size:,}; "
+            "it is not what it seems"
+        )
+    for name, member in members.items():
+        with archive.open(member) as packed, open(folder / name, "wb") as plain:
+            shutil.copyfileobj(packed, plain, 2**20)
 
 
 def _only(folder: Path, paths: list[Path], what: str) -> Path:

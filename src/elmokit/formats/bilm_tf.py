@@ -1,7 +1,7 @@
 """options.json and weights.hdf5 become a model, and back: bilm-tf, AllenNLP, NLPL, SeqVec."""
 
-import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elmokit.config import BiLMConfig, CharacterConfig, Direction
+from elmokit.config import BiLMConfig, CharacterConfig
 from elmokit.errors import ConfigError, FormatError
 from elmokit.formats.options import Options, read_options, write_options
-from elmokit.formats.pretrained import DEFAULT_SPLIT, Pretrained
+from elmokit.formats.pretrained import Pretrained
 from elmokit.model.bilm import BiLM
 from elmokit.model.language_model import LanguageModel
 from elmokit.model.softmax import Softmax
-from elmokit.text.vocabulary import Vocabulary
+from elmokit.text.vocabulary import read_vocabulary
 
 Array = npt.NDArray[np.float32]
 
@@ -25,45 +25,39 @@ Array = npt.NDArray[np.float32]
 _LARGEST_EXPANSION = 20
 
 
-def read_bilm_tf(
-    options: Path,
-    weights: Path,
-    *,
-    vocabulary: Vocabulary | None = None,
-    split: str = DEFAULT_SPLIT,
-) -> Pretrained:
-    """The model of an options file and a weights file."""
+def read_bilm_tf(options: Path, weights: Path, *, split: str | None = None) -> Pretrained:
+    """The model of an options and a weights file, with the vocab.txt beside if it has words."""
     described = read_options(options)
-    try:
-        file = h5py.File(weights, "r")
-    except OSError as error:
-        raise FormatError(
-            f"{weights}: cannot be read as HDF5 ({error}); was the file cut short?"
-        ) from None
-    with file:
-        _refuse_other_hdf5(file, weights)
-        config = _config(described, file, options)
-        words = file["softmax/b"].shape[0] if "softmax/b" in file else None
+    with _explaining(weights), h5py.File(weights, "r") as file:
+        stored = _stored(file)
+        _refuse_other_hdf5(stored, file, weights)
+        config = _config(described, stored, options, weights)
+        words = _softmax_words(stored, weights)
+        wanted = [*_datasets(config, softmax_words=words)]
+        found = {dataset.name: _find(stored, dataset, weights) for dataset in wanted}
+        _refuse_more_than_wanted(stored, found, weights)
+        _refuse_more_than_the_file(stored, found, weights)
         tensors = {}
-        for dataset in _datasets(config, softmax_words=words):
-            array = _read(file, dataset, weights)
+        for dataset in wanted:
+            array = np.asarray(stored[found[dataset.name]][()], np.float32)
             for name, ours in zip(dataset.parameters, dataset.ours(array), strict=True):
                 tensors[name] = torch.from_numpy(np.ascontiguousarray(ours))
     with torch.device("meta"):
         softmax = None if words is None else Softmax(words, config.dim)
         model = LanguageModel(BiLM(config), softmax)
     model.load_state_dict(tensors, assign=True)
-    return Pretrained(model, vocabulary, split)
+    beside = weights.parent / "vocab.txt"
+    has_words = words is not None or config.table_words is not None
+    vocabulary = read_vocabulary(beside) if has_words and beside.is_file() else None
+    return Pretrained(model, vocabulary, split or described.elmokit.split, described.elmokit.card)
 
 
 def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
     """An options file and a weights file; the softmax goes in as softmax/W and softmax/b."""
     model = pretrained.model
     config = model.bilm.config
-    if config.directions != ("forward", "backward"):
-        raise FormatError(
-            f"bilm-tf's files hold two readers, but this model has {config.directions}"
-        )
+    if config.directions == ("backward",):
+        raise FormatError("bilm-tf's files hold no model that only reads backward")
     if config.forget_bias != 1.0:
         raise FormatError(
             f"bilm-tf adds 1.0 to every forget gate, but this model adds {config.forget_bias}"
@@ -74,22 +68,25 @@ def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
         for dataset in _datasets(config, softmax_words=words):
             ours = [tensors[name].float().cpu().numpy() for name in dataset.parameters]
             file[dataset.name] = dataset.theirs(*ours)
-    write_options(config, options)
+    write_options(pretrained, options)
 
 
-def _config(options: Options, file: h5py.File, path: Path) -> BiLMConfig:
-    """The shape that the options describe; directions and words only the weights tell."""
+def _config(
+    options: Options, stored: dict[str, h5py.Dataset], path: Path, weights: Path
+) -> BiLMConfig:
+    """The shape that the options describe; the words of a word-level model stand in the weights."""
     table_words = None
     if options.char_cnn is None:
-        if "embedding" not in file:
+        if "embedding" not in stored or not stored["embedding"].shape:
             raise FormatError(
-                f"{file.filename}: no dataset called embedding, which a word-level model "
+                f"{weights}: no table called embedding, which a word-level model "
                 f"(no char_cnn in {path.name}) must have; is {path.name} of another model?"
             )
-        table_words = file["embedding"].shape[0]
-    directions: tuple[Direction, ...] = ("forward", "backward") if "RNN_1" in file else ("forward",)
+        table_words = len(stored["embedding"])
     try:
-        return options.config(directions, table_words)
+        # Names that TensorFlow gave to a reader are those of a model with one.
+        one_reader = any(name.startswith("rnn/") for name in stored)
+        return options.config(table_words, bidirectional=options.bidirectional and not one_reader)
     except ConfigError as error:
         raise FormatError(f"{path}: {error}") from None
 
@@ -194,9 +191,34 @@ def _their_gates(array: Array) -> Array:
     return gates[[0, 3, 1, 2]].reshape(array.shape)
 
 
-def _refuse_other_hdf5(file: h5py.File, path: Path) -> None:
+def _softmax_words(stored: dict[str, h5py.Dataset], path: Path) -> int | None:
+    shapes = [stored[n].shape if n in stored else None for n in ("softmax/W", "softmax/b")]
+    if shapes == [None, None]:
+        return None
+    table, bias = shapes
+    if table is None or bias is None or len(table) != 2 or bias != table[:1]:
+        raise FormatError(
+            f"{path}: softmax/W and softmax/b have the shapes {table} and {bias}, "
+            "expected (words, dim) and (words,)"
+        )
+    return int(table[0])
+
+
+def _stored(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """The datasets of a file by name; links to elsewhere are not followed."""
+    stored: dict[str, h5py.Dataset] = {}
+
+    def visit(name: str, item: h5py.HLObject) -> None:
+        if isinstance(item, h5py.Dataset) and not item.external and not item.is_virtual:
+            stored[name] = item
+
+    file.visititems(visit)
+    return stored
+
+
+def _refuse_other_hdf5(stored: dict[str, h5py.Dataset], file: h5py.File, path: Path) -> None:
     """An error that says what an HDF5 file is, where it is not a model's weights."""
-    names = set(file)
+    names = {name.split("/")[0] for name in stored}
     if "char_embed" in names or "RNN_0" in names or "rnn" in names:
         return
     if "sentence_to_index" in names or (names and all(name.isdigit() for name in names)):
@@ -218,33 +240,49 @@ def _refuse_other_hdf5(file: h5py.File, path: Path) -> None:
     )
 
 
-def _read(file: h5py.File, dataset: _Dataset, path: Path) -> Array:
-    """The numbers of a dataset, its shape and size checked before anything is allocated."""
-    stored = next((file[name] for name in _spellings(dataset.name) if name in file), None)
-    if not isinstance(stored, h5py.Dataset):
+def _find(stored: dict[str, h5py.Dataset], dataset: _Dataset, path: Path) -> str:
+    """The name under which a dataset stands in the file, its shape and type checked."""
+    name = next((name for name in _spellings(dataset.name) if name in stored), None)
+    if name is None:
         raise FormatError(
             f"{path}: no dataset called {dataset.name}, which the options ask for; "
             "do the two files belong together?"
         )
-    if stored.shape != dataset.shape:
+    if stored[name].shape != dataset.shape:
         raise FormatError(
-            f"{path}: {dataset.name} has the shape {stored.shape}, "
+            f"{path}: {dataset.name} has the shape {stored[name].shape}, "
             f"but the options ask for {dataset.shape}; do the two files belong together?"
         )
-    if stored.dtype.kind != "f":
-        raise FormatError(f"{path}: {dataset.name} has the type {stored.dtype}, expected float32")
-    declared = math.prod(dataset.shape) * stored.dtype.itemsize
+    if stored[name].dtype.kind != "f":
+        raise FormatError(
+            f"{path}: {dataset.name} has the type {stored[name].dtype}, expected float32"
+        )
+    return name
+
+
+def _refuse_more_than_wanted(
+    stored: dict[str, h5py.Dataset], found: dict[str, str], path: Path
+) -> None:
+    """A part of a model that the options do not mention would be left out without a word."""
+    parts = ("char_embed", "CNN", "RNN_", "rnn", "softmax")
+    for name in sorted(set(stored) - set(found.values())):
+        if name.startswith(parts):
+            raise FormatError(
+                f"{path}: {name} is there, but the options do not ask for it; "
+                "do the two files belong together?"
+            )
+
+
+def _refuse_more_than_the_file(
+    stored: dict[str, h5py.Dataset], found: dict[str, str], path: Path
+) -> None:
+    """Sizes that a small file only claims to have are not allocated."""
+    declared = sum(stored[name].nbytes for name in found.values())
     if declared > _LARGEST_EXPANSION * path.stat().st_size:
         raise FormatError(
-            f"{path}: {dataset.name} declares {declared:,} bytes, but the whole file has only "
+            f"{path}: declares {declared:,} bytes of weights, but the whole file has only "
             f"{path.stat().st_size:,}; it is broken, or not what it seems"
         )
-    try:
-        return np.asarray(stored[()], np.float32)
-    except OSError as error:
-        raise FormatError(
-            f"{path}: {dataset.name} cannot be read ({error}); was the file cut short?"
-        ) from None
 
 
 def _spellings(name: str) -> Iterator[str]:
@@ -262,3 +300,14 @@ def _spellings(name: str) -> Iterator[str]:
         for theirs, own in tensorflow.items():
             unmapped = unmapped.replace(theirs, own)
         yield unmapped
+
+
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    """What h5py raises for a broken file, said in a sentence."""
+    try:
+        yield
+    except (OSError, RuntimeError, KeyError, UnicodeError) as error:
+        raise FormatError(
+            f"{path}: cannot be read as HDF5 ({error}); was the file cut short?"
+        ) from None

@@ -17,6 +17,7 @@ from elmokit.formats.record import read_record
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.language_model import LanguageModel
 from elmokit.model.softmax import Softmax
+from elmokit.text.split import splitter
 from elmokit.text.vocabulary import read_vocabulary, write_vocabulary
 
 CONFIG, WEIGHTS, VOCABULARY, CARD = (
@@ -33,6 +34,11 @@ class _Description:
     split: str
     softmax_words: int | None
     bilm: BiLMConfig
+
+    def __post_init__(self) -> None:
+        if self.softmax_words is not None and not 1 <= self.softmax_words <= 2**30:
+            raise FormatError(f"softmax_words is {self.softmax_words}, expected 1 or more")
+        splitter(self.split)  # refuses a name that nobody knows
 
 
 def read_native(folder: Path, *, split: str | None = None) -> Pretrained:
@@ -71,10 +77,23 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
         for name, tensor in model.state_dict().items()
     }
     save_file(tensors, folder / WEIGHTS)
+    # safetensors makes files that only their owner may read.
+    (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)
     if pretrained.vocabulary is not None:
         write_vocabulary(pretrained.vocabulary, folder / VOCABULARY)
-    if pretrained.card:
-        (folder / CARD).write_text(pretrained.card, encoding="utf-8")
+    card = pretrained.card or _plain_card(pretrained)
+    (folder / CARD).write_text(card, encoding="utf-8")
+
+
+def _plain_card(pretrained: Pretrained) -> str:
+    config = pretrained.model.bilm.config
+    parameters = sum(parameter.numel() for parameter in pretrained.model.parameters())
+    return (
+        "# An ELMo model\n\n"
+        f"{config.layers + 1} layers of {config.vector_dim} dimensions, {parameters:,} parameters, "
+        f"text split by `{pretrained.split}`. Nothing else is known of it: say here what text it "
+        "was trained on, and under which licence it may be used.\n"
+    )
 
 
 def read_state(path: Path, config: BiLMConfig) -> State:
@@ -97,7 +116,9 @@ def _read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, T
     """The tensors of a safetensors file, names and shapes checked first; -1 stands for any size."""
     try:
         with safe_open(path, "pt") as file:
-            found = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
+            found = {name: tuple(tensor.get_shape()) for name, tensor in slices.items()}
+            types = {name: tensor.get_dtype() for name, tensor in slices.items()}
     except FileNotFoundError:
         raise FormatError(f"{path}: no such file; is the folder whole?") from None
     except SafetensorError as error:
@@ -110,6 +131,8 @@ def _read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, T
         fits = len(found[name]) == len(shape) and all(
             expected in (-1, size) for size, expected in zip(found[name], shape, strict=True)
         )
+        if types[name] not in ("F64", "F32", "F16", "BF16"):
+            raise FormatError(f"{path}: {name} has the type {types[name]}, expected F32 or F16")
         if not fits:
             raise FormatError(
                 f"{path}: {name} has the shape {found[name]}, expected {tuple(shape)}; "

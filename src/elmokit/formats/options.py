@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elmokit.config import BiLMConfig, CharacterConfig, Direction
+from elmokit.formats.pretrained import DEFAULT_SPLIT, Pretrained
 from elmokit.formats.record import read_record
 from elmokit.text.alphabet import ByteAlphabet
 
@@ -42,15 +43,28 @@ class CharacterOptions:
 
 
 @dataclass(frozen=True)
+class OwnOptions:
+    """What bilm-tf has no place for; its readers pass over it."""
+
+    split: str = DEFAULT_SPLIT
+    card: str = ""
+
+
+@dataclass(frozen=True)
 class Options:
     """What options.json says of a model; what it says of training is not read."""
 
     lstm: LstmOptions
     char_cnn: CharacterOptions | None = None
+    bidirectional: bool = True  # bilm-tf's default is False, but published files leave it out
+    elmokit: OwnOptions = field(default_factory=OwnOptions)
 
-    def config(self, directions: tuple[Direction, ...], table_words: int | None) -> BiLMConfig:
-        """The shape; its directions and the words of a word-level model stand in the weights."""
+    def config(self, table_words: int | None, *, bidirectional: bool) -> BiLMConfig:
+        """The shape; how many words a word-level model has stands in the weights."""
         lstm, cnn = self.lstm, self.char_cnn
+        directions: tuple[Direction, ...] = (
+            ("forward", "backward") if bidirectional else ("forward",)
+        )
         characters = None
         if cnn is not None:
             characters = CharacterConfig(
@@ -79,8 +93,9 @@ def read_options(path: Path) -> Options:
     return read_record(path, Options, "the options.json of a bilm-tf model")
 
 
-def write_options(config: BiLMConfig, path: Path) -> None:
-    """The options file of a shape, for readers of bilm-tf's files."""
+def write_options(pretrained: Pretrained, path: Path) -> None:
+    """The options file of a model, for readers of bilm-tf's files."""
+    config = pretrained.model.bilm.config
     lstm: dict[str, Any] = {
         "dim": config.cell_dim,
         "projection_dim": config.dim,
@@ -90,7 +105,11 @@ def write_options(config: BiLMConfig, path: Path) -> None:
     for key, clip in (("cell_clip", config.cell_clip), ("proj_clip", config.output_clip)):
         if clip is not None:
             lstm[key] = clip
-    options: dict[str, Any] = {"bidirectional": True, "lstm": lstm}
+    options: dict[str, Any] = {
+        "bidirectional": config.directions == ("forward", "backward"),
+        "lstm": lstm,
+        "elmokit": {"split": pretrained.split, "card": pretrained.card},
+    }
     if config.characters is not None:
         options["char_cnn"] = {
             "activation": config.characters.activation,

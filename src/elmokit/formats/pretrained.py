@@ -58,6 +58,8 @@ class Pretrained:
         """A hash of the biLM's shape and numbers: the same for the same vectors, in any format."""
         bilm = self.model.bilm
         digest = hashlib.sha256(repr(asdict(bilm.config)).encode())
+        if bilm.config.table_words is not None and self.vocabulary is not None:
+            digest.update("\n".join(self.vocabulary).encode())
         for name, tensor in sorted(bilm.state_dict().items()):
             digest.update(name.encode())
             digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().data)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.config import BiLMConfig, Direction
+from elmokit.errors import InputError
 from elmokit.model.encoder import CharacterEncoder, WordTable
 from elmokit.model.lstm import Reader
 from elmokit.text.batch import Batch
@@ -41,7 +42,8 @@ class BiLM(nn.Module):
 
     def encode(self, chars: Tensor) -> Tensor:  # (types, width) -> (types, dim)
         """The vector of each word type; that of row 0, padding, is zero."""
-        vectors = self.encoder(chars[1:])
+        with torch.autocast(chars.device.type, enabled=False):
+            vectors = self.encoder(chars[1:])
         return torch.cat([vectors.new_zeros(1, self.config.dim), vectors])
 
     def read(
@@ -63,6 +65,8 @@ class BiLM(nn.Module):
         directions = config.directions if directions is None else directions
         if state is None:
             state = State.zeros(config, len(words), like=types)
+        if state.sentences != len(words):
+            raise InputError(f"a state of {state.sentences} sentences for {len(words)} sentences")
         packing = Packing.of(words)
         top = max(layers, default=0)
 
@@ -72,9 +76,10 @@ class BiLM(nn.Module):
             place = config.directions.index(direction)
             tokens, order = packing.tokens[direction], packing.order
             vectors = types[words.flatten()[tokens]]  # (tokens, dim)
-            read, output, memory = self.readers[place](
-                vectors, packing.sizes, outputs[place][:, order], memories[place][:, order], top
-            )
+            with torch.autocast(words.device.type, enabled=False):
+                read, output, memory = self.readers[place](
+                    vectors, packing.sizes, outputs[place][:, order], memories[place][:, order], top
+                )
             kept = [vectors, *read]
             for number, layer in enumerate(layers):
                 columns = slice(half * config.dim, (half + 1) * config.dim)
@@ -119,6 +124,10 @@ class State:
         return State(
             torch.cat([self.output, other.output], 2), torch.cat([self.memory, other.memory], 2)
         )
+
+    def to(self, like: Tensor) -> "State":
+        """The same numbers on the device and of the type of a tensor."""
+        return State(self.output.to(like), self.memory.to(like))
 
     def detach(self) -> "State":
         """The same numbers without their history."""

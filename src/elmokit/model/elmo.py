@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from elmokit.errors import ConfigError, InputError, NumericError
 from elmokit.model.bilm import BiLM, State
+from elmokit.model.lstm import Reader
 from elmokit.model.mix import Normalization, ScalarMix
 from elmokit.text.alphabet import ByteAlphabet
 from elmokit.text.batch import Batch
@@ -28,7 +29,8 @@ class Elmo(nn.Module):
 
     Text is a Batch, a list of sentences (lists of words), or character ids without boundaries,
     (..., words, width), as `ByteAlphabet` makes them. By default only the mixes learn; the biLM is
-    frozen and leaves no graph behind. `layers` chooses which layers are mixed, all if None.
+    frozen and leaves no graph behind. The switches set the biLM's own requires_grad. `layers`
+    chooses which layers are mixed, all if None.
     """
 
     def __init__(
@@ -66,7 +68,11 @@ class Elmo(nn.Module):
         self.boundaries = boundaries
         self.counts_boundaries = normalize == "allennlp"
         bilm.encoder.requires_grad_(train_encoder)
-        bilm.readers.requires_grad_(train_readers)
+        bilm.readers.requires_grad_(False)
+        for reader in bilm.readers:
+            assert isinstance(reader, Reader)
+            # Layers above the highest one asked for are never run.
+            reader.layers[: max(self.layers)].requires_grad_(train_readers)
 
     def forward(
         self,
@@ -77,6 +83,7 @@ class Elmo(nn.Module):
         leading = text.shape[:-2] if isinstance(text, Tensor) else None
         batch = self._batch(text)
         layers, state = self._read(batch, state)
+        self._refuse_nan(layers.transpose(0, 1), batch)
         inner = batch.words[:, 2:] > 0  # a word stands where its successor is not padding
         mask = batch.mask if self.boundaries else inner
 
@@ -92,7 +99,7 @@ class Elmo(nn.Module):
             vectors.append(F.dropout(mixed, self.dropout, self.training))
         if leading is not None:
             vectors = [mixed.view(*leading, *mixed.shape[1:]) for mixed in vectors]
-            mask = mask.view(*leading, -1)
+            mask = mask.view(*leading, mask.shape[1])
         return Mixed(tuple(vectors), mask, state)
 
     def penalty(self) -> Tensor:
@@ -131,10 +138,11 @@ class Elmo(nn.Module):
             )
         return Batch.from_ids(text.flatten(0, -3).to(device), alphabet)
 
-    def _refuse_nan(self, mixed: Tensor, batch: Batch) -> None:
-        if bool(torch.isfinite(mixed).all()):
+    def _refuse_nan(self, vectors: Tensor, batch: Batch) -> None:
+        """An error that names the first of the sentences, (sentences, ...), that is not finite."""
+        if bool(torch.isfinite(vectors).all()):
             return
-        sentence = int((~torch.isfinite(mixed)).flatten(1).any(1).nonzero()[0])
+        sentence = int((~torch.isfinite(vectors)).flatten(1).any(1).nonzero()[0])
         words = ""
         if self.bilm.config.characters is not None:
             spell = ByteAlphabet(batch.chars.shape[1]).spell

@@ -156,8 +156,9 @@ class _Recurrence(torch.autograd.Function):
         ) = ctx.saved_tensors  # fmt: skip
         sizes, (cell_clip, output_clip) = ctx.sizes, ctx.clips
         before = _steps_before(sizes)
-        memories_before = torch.cat([first_memory[: sizes[0]], memories[before]])
-        outputs_before = torch.cat([first_output[: sizes[0]], outputs[before]])
+        first = max(sizes, default=0)
+        memories_before = torch.cat([first_memory[:first], memories[before]])
+        outputs_before = torch.cat([first_output[:first], outputs[before]])
         tanh_memories = torch.tanh(memories)
 
         # What flows into each gate before its squashing, and into each unclipped output.
@@ -235,7 +236,7 @@ def _windows(sizes: Sequence[int], tokens: int) -> Iterator[list[int]]:
 
 def _steps_before(sizes: Sequence[int]) -> Tensor:
     """For each packed token from the second step on, where the step before it stands."""
-    counts = torch.tensor(sizes)
+    counts = torch.tensor(sizes, dtype=torch.long)
     starts = counts.cumsum(0) - counts
     return torch.cat(
         [start + torch.arange(rows) for start, rows in zip(starts[:-1], sizes[1:], strict=True)]

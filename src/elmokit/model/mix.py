@@ -84,7 +84,7 @@ def _normalized(layers: Tensor, way: Normalization, mask: Tensor | None) -> Tens
         return nn.functional.layer_norm(layers, layers.shape[-1:], eps=epsilon)
     assert mask is not None
     real = mask[..., None].to(layers)
-    count = real.sum() * layers.shape[-1]
+    count = (real.sum() * layers.shape[-1]).clamp(min=1)
     over = tuple(range(1, layers.dim()))
     mean = (layers * real).sum(over, keepdim=True) / count
     variance = ((layers - mean) * real).square().sum(over, keepdim=True) / count

@@ -1,7 +1,7 @@
 """Sentences become a Batch: each distinct word once, and where it stands."""
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import InputError
-from elmokit.text.alphabet import Alphabet, Ids
+from elmokit.text.alphabet import Alphabet, ByteAlphabet, Ids
 from elmokit.text.split import split_at_spaces
 from elmokit.text.vocabulary import SENTENCE_BEGIN, SENTENCE_END
 
@@ -25,15 +25,20 @@ class Batch:
     @classmethod
     def from_sentences(cls, sentences: Iterable[Sequence[str]], alphabet: Alphabet) -> "Batch":
         """A batch of the sentences, `<S>` before and `</S>` after each."""
-        placed = place_words([check_sentence(s, where) for where, s in enumerate(sentences)])
+        placed = place_words([*check_sentences(sentences)])
         rows, _ = alphabet.encode(placed.types)
         chars = np.vstack([np.zeros((1, alphabet.width), np.int64), rows])
         return cls(torch.from_numpy(chars), torch.from_numpy(placed.words))
 
     @classmethod
-    def from_ids(cls, ids: Tensor, alphabet: Alphabet) -> "Batch":
+    def from_ids(cls, ids: Tensor, alphabet: ByteAlphabet) -> "Batch":
         """A batch of character ids without boundaries, (sentences, steps, width); 0 is padding."""
         sentences, steps, width = ids.shape
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < ByteAlphabet.SIZE:
+            raise InputError(
+                f"ids from {int(ids.min())} to {int(ids.max())}, "
+                f"expected 0 to {ByteAlphabet.SIZE - 1}"
+            )
         real = (ids > 0).any(2)
         lengths = real.sum(1)
         if not torch.equal(real, torch.arange(steps, device=ids.device) < lengths[:, None]):
@@ -92,32 +97,42 @@ def place_words(sentences: Sequence[Sequence[str]]) -> PlacedWords:
     return PlacedWords(list(places), words)
 
 
-def check_sentence(sentence: Sequence[str], where: int) -> list[str]:
-    """The words of a sentence; TypeError where one is not a string."""
+def check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
+    """The words of each sentence; TypeError where something is not a string, by its place.
+
+    What may be a mistake, a whole sentence where words were expected, warns once.
+    """
+    if isinstance(sentences, str):
+        raise TypeError("sentences is one string, expected a list of lists of words")
+    warned = False
+    for place, sentence in enumerate(sentences):
+        words, doubt = check_words(sentence, f"sentence {place}")
+        if doubt and not warned:
+            warnings.warn(doubt, stacklevel=3)
+            warned = True
+        yield words
+
+
+def check_words(sentence: Sequence[str], name: str) -> tuple[list[str], str | None]:
+    """The words of a sentence, and a doubt about them, if there is one."""
     if isinstance(sentence, str):
-        warnings.warn(
-            f"sentence {where} is one string, not a list of words: it is split at its spaces. "
-            "Pass a list of words, or give raw text to encode()",
-            stacklevel=3,
+        return split_at_spaces(sentence), (
+            f"{name} is one string, not a list of words: it is split at its spaces. "
+            "Pass a list of words, or give raw text to encode()"
         )
-        return split_at_spaces(sentence)
-    try:
-        words = list(sentence)
-    except TypeError:
+    if not isinstance(sentence, Iterable):
         raise TypeError(
-            f"sentence {where} is a {type(sentence).__name__} ({sentence!r}), "
-            "expected a list of words"
-        ) from None
+            f"{name} is a {type(sentence).__name__} ({sentence!r}), expected a list of words"
+        )
+    words = list(sentence)
     for place, word in enumerate(words):
         if not isinstance(word, str):
             raise TypeError(
-                f"sentence {where}, word {place} is a {type(word).__name__} ({word!r}), "
-                "expected a string"
+                f"{name}, word {place} is a {type(word).__name__} ({word!r}), expected a string"
             )
     if len(words) == 1 and " " in words[0].strip():
-        warnings.warn(
-            f"sentence {where} is one word with spaces in it ({words[0][:60]!r}): it gets one "
-            "vector. Pass a list of words, or give raw text to encode()",
-            stacklevel=3,
+        return words, (
+            f"{name} is one word with spaces in it ({words[0][:60]!r}): it gets one vector. "
+            "Pass a list of words, or give raw text to encode()"
         )
-    return words
+    return words, None

@@ -73,7 +73,7 @@ class SpaceSplitter:
 
     def sentences(self, text: str) -> list[str]:
         """The lines that are not blank."""
-        return [line for line in text.splitlines() if line.strip()]
+        return [line for line in text.split("\n") if line.strip(" \t\r")]
 
 
 class CharacterSplitter:
@@ -94,12 +94,14 @@ def split_at_spaces(text: str) -> list[str]:
 
 
 class SentenceEnds:
-    """Where sentences end: at . ! ? before a capital or a digit, and at every 。！？ of Chinese.
+    """Where sentences end: at . ! ? before what is no small letter, and at every 。！？ of Chinese.
 
     A full stop after an abbreviation (Moses' list for the language) or an initial ends nothing.
     """
 
-    _LATIN = re.compile(r"""(?P<stop>[.!?…]+)["'”’»)\]]*\s+(?P<next>["'“‘«(\[¿¡]*\w)""")
+    _LATIN = re.compile(
+        r"""(?<![.!?…؟।॥])(?P<stop>[.!?…؟।॥]+)["'”’»)\]]*\s+(?P<next>["'“‘«(\[¿¡]*\w)"""
+    )
     _CHINESE = re.compile(r"[。！？]+[”’」』）]*")
 
     def __init__(self, language: str) -> None:
@@ -125,7 +127,7 @@ class SentenceEnds:
         ends = [match.end() for match in self._CHINESE.finditer(text)]
         for match in self._LATIN.finditer(text):
             following = match["next"][-1]
-            if not (following.isupper() or following.isdigit()):
+            if following.islower():
                 continue
             before = text[max(0, match.start() - 40) : match.start()]
             if match["stop"] == "." and self._abbreviates(before, following):

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.errors import FormatError
+from elmokit.errors import FormatError, InputError
 
 SENTENCE_BEGIN, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
 
@@ -45,7 +45,7 @@ class Vocabulary:
 def read_vocabulary(path: Path) -> Vocabulary:
     """The vocabulary of a file with one word a line."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
         raise FormatError(
@@ -64,5 +64,8 @@ def read_vocabulary(path: Path) -> Vocabulary:
 
 
 def write_vocabulary(vocabulary: Vocabulary, path: Path) -> None:
-    """One word a line, in the order of ids."""
+    """One word a line, in the order of ids; a word that would not be read again is refused."""
+    for place, word in enumerate(vocabulary):
+        if "\n" in word or word != word.strip(" \t\r") or word == "!!!MAXTERMID":
+            raise InputError(f"word {place} of the vocabulary, {word!r}, cannot stand on a line")
     path.write_text("".join(f"{word}\n" for word in vocabulary), encoding="utf-8", newline="\n")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmokit.text.alphabet import ByteAlphabet
-from elmokit.text.batch import check_sentence
+from elmokit.text.batch import check_sentences
 
 _WIDTH = 50
 _ALPHABET = ByteAlphabet(_WIDTH)
@@ -15,7 +15,7 @@ _ALPHABET = ByteAlphabet(_WIDTH)
 
 def batch_to_ids(batch: Sequence[Sequence[str]]) -> Tensor:
     """Character ids of sentences without boundaries, (sentences, words, 50); 0 is padding."""
-    sentences = [check_sentence(sentence, where) for where, sentence in enumerate(batch)]
+    sentences = [*check_sentences(batch)]
     ids = np.zeros((len(sentences), max(map(len, sentences), default=0), _WIDTH), np.int64)
     for row, sentence in enumerate(sentences):
         ids[row, : len(sentence)], _ = _ALPHABET.encode(sentence)
