@@ -26,7 +26,7 @@ DOORS = {
     "typer": {"cli"},
     "rich": {"cli"},
     "fastapi": {"server"},
-    "sacremoses": {"text/split.py"},
+    "sacremoses": {"text/moses.py"},
     "safetensors": {"formats/native.py"},
     "pydantic": {"formats/record.py"},
 }

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 import elmokit
-from elmokit.cli.options import Model, StateWay, Text, count_lines, lines_of, load
+from elmokit.cli.options import (
+    Model,
+    StateWay,
+    Text,
+    TokensPerBatch,
+    count_lines,
+    lines_of,
+    load,
+)
 
 if TYPE_CHECKING:
     from elmokit.store import Form
@@ -42,6 +50,7 @@ def embed(
     use_sentence_keys: Annotated[
         bool, typer.Option("--use-sentence-keys", help="A sentence is its own key.")
     ] = False,
+    tokens_per_batch: TokensPerBatch = 4096,
     text: Text = None,
 ) -> None:
     """Embed a sentence a line into an HDF5 file, one dataset a line.
@@ -57,7 +66,7 @@ def embed(
     form = _form(all_layers=all_layers, top=top, average=average, layers=layers)
     with lines_of(source, text) as lines:
         count = elmokit.embed_file(
-            load(model, state=state),
+            load(model, state=state, tokens_per_batch=tokens_per_batch),
             lines,
             target,
             form=form,

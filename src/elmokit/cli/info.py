@@ -23,7 +23,7 @@ def info(
 
     Example: elmo info elmo_small
     """
-    pretrained = load(model, state="zero").pretrained
+    pretrained = load(model).pretrained
     bilm, softmax = pretrained.model.bilm, pretrained.model.softmax
     config, characters = bilm.config, bilm.config.characters
 

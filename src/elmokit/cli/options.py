@@ -34,13 +34,23 @@ StateWay = Annotated[
 ]
 
 
-def load(model: list[Path] | None, *, state: Literal["zero", "carry", "warm"]) -> "Embedder":
+TokensPerBatch = Annotated[
+    int, typer.Option(min=1, help="So many words are read together: speed against memory.")
+]
+
+
+def load(
+    model: list[Path] | None,
+    *,
+    state: Literal["zero", "carry", "warm"] = "zero",
+    tokens_per_batch: int = 4096,
+) -> "Embedder":
     """The model that the options name."""
     if not model:
         raise InputError("no model given; add --model FOLDER, or --model OPTIONS --model WEIGHTS")
     if len(model) > 2:
         raise InputError(f"--model was given {len(model)} times, expected once or twice")
-    return elmokit.load(*model, state=state)
+    return elmokit.load(*model, state=state, tokens_per_batch=tokens_per_batch)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from elmokit.formats.record import read_record
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.language_model import LanguageModel
 from elmokit.model.softmax import Softmax
-from elmokit.text.split import splitter
+from elmokit.text.split import check_splitter
 from elmokit.text.vocabulary import read_vocabulary, write_vocabulary
 
 CONFIG, WEIGHTS, VOCABULARY, CARD = (
@@ -38,7 +38,7 @@ class _Description:
     def __post_init__(self) -> None:
         if self.softmax_words is not None and not 1 <= self.softmax_words <= 2**30:
             raise FormatError(f"softmax_words is {self.softmax_words}, expected 1 or more")
-        splitter(self.split)  # refuses a name that nobody knows
+        check_splitter(self.split)
 
 
 def read_native(folder: Path, *, split: str | None = None) -> Pretrained:

@@ -8,7 +8,7 @@ import torch
 from elmokit.errors import FormatError
 from elmokit.model.language_model import LanguageModel
 from elmokit.text.alphabet import Alphabet, ByteAlphabet, WordAlphabet
-from elmokit.text.split import splitter
+from elmokit.text.split import check_splitter
 from elmokit.text.vocabulary import Vocabulary
 
 # The published English models read text that Moses had tokenised.
@@ -25,7 +25,7 @@ class Pretrained:
     card: str = ""
 
     def __post_init__(self) -> None:
-        splitter(self.split)  # refuses a name that nobody knows
+        check_splitter(self.split)
         table, softmax = self.model.bilm.config.table_words, self.model.softmax
         if table is not None and self.vocabulary is None:
             raise FormatError(

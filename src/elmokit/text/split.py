@@ -1,12 +1,8 @@
 """Raw text becomes sentences of words, by a way that has a name and is stored with a model."""
 
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Protocol
-
-from sacremoses import MosesPunctNormalizer, MosesTokenizer
-from sacremoses.corpus import NonbreakingPrefixes
 
 from elmokit.errors import ConfigError
 
@@ -23,42 +19,24 @@ class Splitter(Protocol):
 
 @lru_cache
 def splitter(name: str) -> Splitter:
-    """The splitter of that name: moses, moses-LANGUAGE, spaces or characters."""
+    """The splitter of that name."""
+    check_splitter(name)
     if name == "spaces":
         return SpaceSplitter()
     if name == "characters":
         return CharacterSplitter()
-    if name == "moses":
-        return MosesSplitter("en")
-    if re.fullmatch("moses-[a-z]{2,3}", name):
-        return MosesSplitter(name.removeprefix("moses-"))
-    raise ConfigError(
-        f"no splitter is called {name!r}, expected 'moses' (English), 'moses-LANGUAGE' "
-        "('moses-de'), 'spaces' or 'characters'"
-    )
+    from elmokit.text.moses import MosesSplitter  # noqa: PLC0415  (half a second, rarely needed)
+
+    return MosesSplitter(name.removeprefix("moses").removeprefix("-") or "en")
 
 
-class MosesSplitter:
-    """Moses, as the 1-Billion-Word corpus was prepared: punctuation normalised, nothing escaped.
-
-    `didn't` becomes `didn 't`, curly quotes become plain ones.
-    """
-
-    def __init__(self, language: str) -> None:
-        self._normalizer = MosesPunctNormalizer(lang=language)
-        self._tokenizer = MosesTokenizer(lang=language)
-        self._ends = SentenceEnds(language)
-
-    def words(self, sentence: str) -> list[str]:
-        """The words of one sentence."""
-        words: list[str] = self._tokenizer.tokenize(
-            self._normalizer.normalize(sentence), escape=False
+def check_splitter(name: str) -> None:
+    """Refuse a name that no splitter has."""
+    if not re.fullmatch("spaces|characters|moses|moses-[a-z]{2,3}", name):
+        raise ConfigError(
+            f"no splitter is called {name!r}, expected 'moses' (English), 'moses-LANGUAGE' "
+            "('moses-de'), 'spaces' or 'characters'"
         )
-        return words
-
-    def sentences(self, text: str) -> list[str]:
-        """The sentences of a text, still as strings."""
-        return self._ends.split(text)
 
 
 class SpaceSplitter:
@@ -91,54 +69,3 @@ class CharacterSplitter:
 def split_at_spaces(text: str) -> list[str]:
     """The words between plain spaces and tabs."""
     return re.findall("[^ \t\r\n]+", text)
-
-
-class SentenceEnds:
-    """Where sentences end: at . ! ? before what is no small letter, and at every 。！？ of Chinese.
-
-    A full stop after an abbreviation (Moses' list for the language) or an initial ends nothing.
-    """
-
-    _LATIN = re.compile(
-        r"""(?<![.!?…؟।॥])(?P<stop>[.!?…؟।॥]+)["'”’»)\]]*\s+(?P<next>["'“‘«(\[¿¡]*\w)"""
-    )
-    _CHINESE = re.compile(r"[。！？]+[”’」』）]*")
-
-    def __init__(self, language: str) -> None:
-        try:
-            listed = list(NonbreakingPrefixes().words(language))
-        except OSError:
-            listed = []  # Moses has no list for this language: only initials are abbreviations
-        self._before_numbers = {word.split(" ")[0] for word in listed if "#NUMERIC_ONLY#" in word}
-        self._abbreviations = {word for word in listed if "#NUMERIC_ONLY#" not in word}
-
-    def split(self, text: str) -> list[str]:
-        """The sentences of a text; a blank line ends a sentence too."""
-        sentences = []
-        for paragraph in re.split(r"\n\s*\n", text):
-            start = 0
-            for end in self._ends(paragraph):
-                sentences.append(paragraph[start:end])
-                start = end
-            sentences.append(paragraph[start:])
-        return [" ".join(split_at_spaces(s)) for s in sentences if s.strip()]
-
-    def _ends(self, text: str) -> Iterator[int]:
-        ends = [match.end() for match in self._CHINESE.finditer(text)]
-        for match in self._LATIN.finditer(text):
-            following = match["next"][-1]
-            if following.islower():
-                continue
-            before = text[max(0, match.start() - 40) : match.start()]
-            if match["stop"] == "." and self._abbreviates(before, following):
-                continue
-            ends.append(match.start("next"))
-        yield from sorted(ends)
-
-    def _abbreviates(self, before: str, following: str) -> bool:
-        word = re.split(r"[\s(\[\"'“‘]", before)[-1]
-        if word in self._before_numbers:
-            return following.isdigit()
-        # U.S., e.g. and initials: a single letter before the stop, alone or after another stop.
-        inner = word.rsplit(".", 1)[-1]
-        return word in self._abbreviations or (len(inner) == 1 and inner.isalpha())
