@@ -1,6 +1,5 @@
 """Character ids become one vector per word type."""
 
-import math
 from collections.abc import Iterator
 
 import torch
@@ -8,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.config import CharacterConfig
+from elmokit.model.draw import draw_normal
 
 # Without gradients, words are encoded this many at a time, so that every product has a shape
 # that depends on the word alone: then its bits do not depend on the words around it.
@@ -25,7 +25,7 @@ class CharacterEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.dim = dim
-        self.embedding = nn.Embedding(config.alphabet_size, config.character_dim, padding_idx=0)
+        self.embedding = _table(config.alphabet_size, config.character_dim)
         # A filter is a product with each window of characters, laid end to end.
         self.filters = nn.ModuleList(
             nn.Linear(seen * config.character_dim, features) for seen, features in config.filters
@@ -44,10 +44,10 @@ class CharacterEncoder(nn.Module):
             if config.activation == "relu":
                 nn.init.uniform_(layer.weight, -0.05, 0.05)
             else:
-                nn.init.normal_(layer.weight, std=1 / math.sqrt(seen * config.character_dim))
+                draw_normal(layer.weight, seen * config.character_dim)
             nn.init.zeros_(layer.bias)
         if self.projection is not None:
-            nn.init.normal_(self.projection.weight, std=1 / math.sqrt(config.features))
+            draw_normal(self.projection.weight, config.features)
             nn.init.zeros_(self.projection.bias)
 
     def forward(self, chars: Tensor) -> Tensor:  # (types, width) -> (types, dim)
@@ -109,7 +109,7 @@ class Highway(nn.Module):
         self.rework = nn.Linear(features, features)
         self.gate = nn.Linear(features, features)
         for layer in (self.rework, self.gate):
-            nn.init.normal_(layer.weight, std=1 / math.sqrt(features))
+            draw_normal(layer.weight, features)
         nn.init.zeros_(self.rework.bias)
         nn.init.constant_(self.gate.bias, -2.0)
 
@@ -124,7 +124,7 @@ class WordTable(nn.Module):
 
     def __init__(self, words: int, dim: int) -> None:
         super().__init__()
-        self.embedding = nn.Embedding(words + 1, dim, padding_idx=0)
+        self.embedding = _table(words + 1, dim)
         nn.init.xavier_uniform_(self.embedding.weight)
         with torch.no_grad():
             self.embedding.weight[0] = 0
@@ -133,3 +133,8 @@ class WordTable(nn.Module):
         """The vector of each word type."""
         vectors: Tensor = self.embedding(chars[:, 0])
         return vectors
+
+
+def _table(rows: int, dim: int) -> nn.Embedding:
+    """A table that is not yet drawn; row 0, padding, never learns."""
+    return nn.Embedding(rows, dim, padding_idx=0, _weight=torch.empty(rows, dim))

@@ -1,10 +1,10 @@
 """Vectors become word probabilities."""
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from elmokit.model.draw import draw_normal
 
 
 class Softmax(nn.Module):
@@ -14,7 +14,7 @@ class Softmax(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(words, dim))
         self.bias = nn.Parameter(torch.zeros(words))
-        nn.init.normal_(self.weight, std=1 / math.sqrt(dim))
+        draw_normal(self.weight, dim)
 
     def forward(self, vectors: Tensor) -> Tensor:  # (..., dim) -> (..., words)
         """The logarithm of each word's probability."""
