@@ -1,14 +1,16 @@
-"""Random models of the published sizes become tokens per second, beside AllenNLP where installed.
+"""Random models of the published sizes become tokens per second, beside the ancestors installed.
 
-    make bench                                  # or: python benchmarks/embed.py [--sizes small]
+    python benchmarks/embed.py [--sizes small original] [--file 5000] [--plot docs/speed.svg]
 
-A table for people, one JSON line last for machines. `README.md` says how to install AllenNLP.
+A table for people, one JSON line last for machines. `README.md` says how to install the ancestors.
 """
 
 import argparse
 import json
 import lzma
+import resource
 import subprocess
+import sys
 import tempfile
 import time
 from itertools import cycle, islice
@@ -24,84 +26,144 @@ from elmokit.model.language_model import LanguageModel
 from elmokit.text.split import splitter
 
 HERE = Path(__file__).parent
-ALLENNLP = HERE / "peers" / "allennlp" / "bin" / "python"
 PROSE = HERE.parents[1] / "shared" / "data" / "lm" / "en" / "wikipedia_a.valid.txt.xz"
-SENTENCES_PER_CALL = (1, 32, 64)
+PEERS = {
+    name: HERE / "peers" / name / "bin" / "python"
+    for name in ("allennlp", "simple_elmo")
+    if (HERE / "peers" / name / "bin" / "python").exists()
+}
+PRECISIONS = ("float32", "half", "int8")
+SENTENCES_PER_CALL = (1, 8, 32, 64)
 REPEATS = 3
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", nargs="+", default=["small", "original"], choices=SIZES)
-    chosen = parser.parse_args().sizes
+    parser.add_argument("--file", type=int, default=0, help="also a file of so many sentences")
+    parser.add_argument("--plot", type=Path, help="draw the table as an SVG file")
+    parser.add_argument("--measure-file", nargs=3, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.measure_file:
+        measure_file(*chosen.measure_file)
+        return
+
     sentences = prose(64)
-    tokens = sum(map(len, sentences))
-    print(f"{len(sentences)} sentences, {tokens} tokens, {torch.get_num_threads()} threads")
-    print(f"float32 matrix product: {gemm_peak() / 1e9:.0f} GFLOP/s\n")
-    print(f"{'model':9} {'sentences':>9} {'cold':>8} {'warm':>8} {'AllenNLP':>9} {'ratio':>6}")
-
+    print(f"{len(sentences)} sentences, {count_tokens(sentences)} tokens; ", end="")
+    print(f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, ", end="")
+    print(f"float32 product {gemm_peak() / 1e9:.0f} GFLOP/s")
     results = []
-    for size in chosen:
+    for size in chosen.sizes:
         with tempfile.TemporaryDirectory() as folder:
-            results += measure(size, sentences, Path(folder, "model"))
-    print(json.dumps({"tokens": tokens, "gemm_flops": gemm_peak(), "results": results}))
+            results += measure_size(size, sentences, Path(folder, "model"), chosen.file)
+    if chosen.plot:
+        draw(results, chosen.plot)
+    print(json.dumps({"tokens": count_tokens(sentences), "results": results}))
 
 
-def measure(size: str, sentences: list[list[str]], folder: Path) -> list[dict[str, object]]:
-    """A row for each number of sentences a call."""
+def measure_size(size: str, sentences: list, folder: Path, file_sentences: int) -> list[dict]:
+    """A row for each precision and number of sentences a call."""
     torch.manual_seed(0)
     pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES[size])))
     formats.save(pretrained, folder, format="bilm-tf")
-    peer = run_allennlp(folder, sentences)
-    model = elmokit.load(folder)
-    if peer:
-        (ours,) = model.embed(sentences[:1], layers="top")
-        difference = float(np.abs(ours[0] - np.array(peer["first"])).max())
+    peers = {name: run_peer(name, folder, sentences) for name in PEERS}
+    exact = elmokit.Embedder(pretrained).embed(sentences)
+    if "allennlp" in peers:
+        difference = np.abs(exact[0][2] - np.array(peers["allennlp"]["first"])).max()
         assert difference < 2e-6, f"AllenNLP's vectors differ by {difference}"
 
+    config = SIZES[size]
+    flops = 2 * 2 * config.layers * 9 * config.dim * config.cell_dim  # of the readers, a token
     rows = []
-    for count in SENTENCES_PER_CALL:
-        cold = speed(folder, sentences, count, warm=False)
-        warm = speed(folder, sentences, count, warm=True)
-        theirs = peer["tokens_per_second"][str(count)] if peer else None
-        ratio = warm / theirs if theirs else None
-        print(
-            f"{size:9} {count:9} {cold:8.0f} {warm:8.0f} "
-            f"{theirs or float('nan'):9.0f} {ratio or float('nan'):6.1f}"
-        )
-        rows.append(
-            {
-                "size": size, "sentences_per_call": count, "cold": cold, "warm": warm,
-                "allennlp": theirs, "ratio": ratio,
-            }
-        )  # fmt: skip
+    print(
+        f"\n{size}: {'':7} sentences     cold     warm  of wall"
+        + "".join(f"{n:>19}" for n in peers)
+    )
+    for precision in PRECISIONS:
+        found = elmokit.Embedder(pretrained, precision=precision).embed(sentences)
+        print(f"{size} {precision}: {describe_difference(found, exact)}")
+        for count in SENTENCES_PER_CALL:
+            cold = speed(pretrained, precision, sentences, count, warm=False)
+            warm = speed(pretrained, precision, sentences, count, warm=True)
+            wall = warm * flops / gemm_peak()
+            row = {
+                "size": size, "precision": precision, "sentences_per_call": count,
+                "cold": cold, "warm": warm, "of_wall": wall,
+            }  # fmt: skip
+            line = f"{'':8} {precision:8} {count:8} {cold:8.0f} {warm:8.0f} {wall:8.2f}"
+            for name, told in peers.items():
+                theirs = told["tokens_per_second"][str(count)]
+                row |= {name: theirs, f"{name}_ratio": warm / theirs}
+                line += f" {theirs:8.0f} ({warm / theirs:5.1f} x)"
+            print(line)
+            rows.append(row)
+        if file_sentences:
+            rows.append(run_file(size, precision, folder, file_sentences))
     return rows
 
 
-def speed(folder: Path, sentences: list[list[str]], count: int, *, warm: bool) -> float:
+def speed(pretrained, precision: str, sentences: list, count: int, *, warm: bool) -> float:
     """Tokens a second, best of several; warm: the words have been met before."""
     calls = [sentences[k : k + count] for k in range(0, len(sentences), count)]
     best = float("inf")
-    model = elmokit.load(folder)
+    model = elmokit.Embedder(pretrained, precision=precision)
     for _ in range(REPEATS + warm):
         if not warm:
-            model = elmokit.Embedder(model.pretrained)
+            model = elmokit.Embedder(pretrained, precision=precision)
         started = time.perf_counter()
         for call in calls:
             model.embed(call)
         best = min(best, time.perf_counter() - started)
-    return sum(map(len, sentences)) / best
+    return count_tokens(sentences) / best
 
 
-def run_allennlp(folder: Path, sentences: list[list[str]]) -> dict | None:
-    """What AllenNLP's own modules do with the same files and sentences."""
-    if not ALLENNLP.exists():
-        return None
+def describe_difference(found: list, exact: list) -> str:
+    """How far the vectors of a precision are from those of float32, in the top layer."""
+    ours, theirs = (np.concatenate([array[-1] for array in arrays]) for arrays in (found, exact))
+    norms = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
+    cosine = ((ours * theirs).sum(1) / norms).min()
+    size = np.sqrt(np.square(theirs).mean())
+    difference = np.abs(ours - theirs)
+    return (
+        f"differs from float32 by {difference.max():.1e} at most, {difference.mean():.1e} on "
+        f"average (vectors of size {size:.2f}); worst cosine {cosine:.6f}"
+    )
+
+
+def run_file(size: str, precision: str, folder: Path, count: int) -> dict:
+    """A whole file in a process of its own, for its memory."""
+    done = subprocess.run(
+        [sys.executable, __file__, "--measure-file", folder, precision, str(count)],
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    told = json.loads(done.stdout.splitlines()[-1])
+    weights = (folder / "weights.hdf5").stat().st_size / 2**20
+    print(
+        f"{'':8} {precision:8} a file of {count:,}: {told['warm']:.0f} tokens/s, "
+        f"peak {told['peak_mb']:.0f} MB (weights {weights:.0f} MB)"
+    )
+    return {"size": size, "precision": precision, "sentences_per_call": "file", **told}
+
+
+def measure_file(folder: str, precision: str, count: str) -> None:
+    model = elmokit.load(folder, precision=precision)
+    sentences = prose(int(count))
+    started = time.perf_counter()
+    for _ in model.embed_stream(sentences):
+        pass
+    seconds = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"warm": count_tokens(sentences) / seconds, "peak_mb": peak}))
+
+
+def run_peer(name: str, folder: Path, sentences: list) -> dict:
+    """What an ancestor does with the same files and sentences."""
     listed = folder.parent / "sentences.json"
     listed.write_text(json.dumps(sentences), encoding="utf-8")
     files = [folder / "options.json", folder / "weights.hdf5", listed]
     done = subprocess.run(
-        [ALLENNLP, HERE / "allennlp_peer.py", *files, *map(str, SENTENCES_PER_CALL)],
+        [PEERS[name], HERE / f"{name}_peer.py", *files, *map(str, SENTENCES_PER_CALL)],
         check=True,
         stdout=subprocess.PIPE,
     )
@@ -112,7 +174,7 @@ def prose(count: int) -> list[list[str]]:
     """English sentences of 5 to 45 words: Wikipedia's, or the licence's where that is not here."""
     if PROSE.exists():
         with lzma.open(PROSE, "rt", encoding="utf-8") as file:
-            text = file.read(100_000)
+            text = file.read(100_000 if count < 500 else 2_000_000)
     else:
         text = (HERE.parent / "LICENSE").read_text(encoding="utf-8")
     way = splitter("moses")
@@ -121,8 +183,12 @@ def prose(count: int) -> list[list[str]]:
     return [*islice(cycle(found), count)]
 
 
+def count_tokens(sentences: list[list[str]]) -> int:
+    return sum(map(len, sentences))
+
+
 def gemm_peak() -> float:
-    """The float32 operations a second that a large product reaches."""
+    """The float32 operations a second that a large product reaches, now."""
     left, right = torch.randn(2048, 2048), torch.randn(2048, 2048)
     best = float("inf")
     for _ in range(10):
@@ -130,6 +196,33 @@ def gemm_peak() -> float:
         left @ right
         best = min(best, time.perf_counter() - started)
     return 2 * 2048**3 / best
+
+
+def draw(results: list[dict], path: Path) -> None:
+    """Bars: tokens a second, warm, for each number of sentences a call."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    sizes = list(dict.fromkeys(row["size"] for row in results))
+    figure, panels = pyplot.subplots(1, len(sizes), figsize=(5 * len(sizes), 3.4), squeeze=False)
+    for panel, size in zip(panels[0], sizes, strict=True):
+        rows = [r for r in results if r["size"] == size and r["sentences_per_call"] != "file"]
+        bars = {p: [r["warm"] for r in rows if r["precision"] == p] for p in PRECISIONS}
+        for name in PEERS:
+            bars[name] = [r[name] for r in rows if r["precision"] == "float32"]
+        width = 0.8 / len(bars)
+        for place, (name, heights) in enumerate(bars.items()):
+            at = [k + (place - len(bars) / 2 + 0.5) * width for k in range(len(heights))]
+            panel.bar(at, heights, width, label=name if name in PEERS else f"elmokit {name}")
+        panel.set_xticks(range(len(SENTENCES_PER_CALL)), SENTENCES_PER_CALL)
+        panel.set_xlabel("sentences a call")
+        panel.set_ylabel("tokens a second")
+        panel.set_title(size.capitalize())
+    panels[0][0].legend(fontsize="small")
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -17,6 +17,13 @@ def test_a_line_says_what_is_done_and_what_is_left(capfd):
     assert err.endswith("\n")
 
 
+def test_what_was_done_before_says_nothing_of_the_speed(capfd):
+    progress = Progress(100_000, shown=True, done=90_000)
+    progress._started -= 60
+    progress.advance(sentences=600, words=6_000)
+    assert "90,600 of 100,000 sentences, 100 words/s, 15:40 left" in capfd.readouterr().err
+
+
 def test_an_unknown_total_is_not_made_up(capfd):
     with Progress(None, shown=True) as progress:
         progress.advance(sentences=1000, words=20_000)

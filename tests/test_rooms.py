@@ -15,8 +15,9 @@ GROUPS = [
     {"model"},
     {"formats"},
     {"cache", "plan", "pooling", "progress"},
-    {"embedder"},
-    {"store"},
+    {"embedder", "whole"},
+    {"store", "table"},
+    {"file"},
     {"compat"},
     {"cli"},
 ]

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import os
 import subprocess
@@ -9,7 +10,9 @@ import pytest
 
 import elmokit
 from elmokit.errors import InputError, OutputError
-from elmokit.store import Store, embed_file, write_vectors
+from elmokit.file import embed_file
+from elmokit.store import Store
+from elmokit.table import write_vectors
 
 LINES = ["The cat sat .", "", "a / b : c .", "The cat sat .", "  tabs\tand spaces  ", "x"]
 
@@ -56,6 +59,8 @@ def test_the_file_says_where_its_vectors_came_from(model, tmp_path):
     assert told["model"] == model.pretrained.fingerprint()
     assert json.loads(told["config"])["cell_dim"] == 12
     assert (told["form"], told["split"], told["state"]) == ("top", "moses", "zero")
+    lines = "".join(line.strip() + "\n" for line in LINES)
+    assert told["lines"] == hashlib.sha256(lines.encode()).hexdigest()
     assert (told["dtype"], told["sentences"]) == ("float32", 6)
 
 
@@ -94,6 +99,7 @@ def test_sentences_can_be_forgotten_or_be_keys(model, tmp_path):
         (["."], "HDF5 has no such name"),
         (["a", "a/b"], "line 2 .'a/b'. cannot be a key: another sentence stands in its way"),
         (["a/b", "a"], "another sentence stands in its way"),
+        (["a\0b"], "HDF5 has no such name"),
     ],
 )
 def test_a_sentence_that_cannot_be_a_key_is_named(model, tmp_path, lines, message):
@@ -135,7 +141,7 @@ def test_a_stopped_run_goes_on_to_the_same_bits(model_folder, tmp_path, state):
 
 KILLS = """
 import os, random, signal, sys, time
-import elmokit.cli, elmokit.store  # imported once; each try is a fork that is really killed
+import elmokit.cli, elmokit.file  # imported once; each try is a fork that is really killed
 
 random.seed(0)
 model, lines, target = sys.argv[1:]
@@ -159,25 +165,80 @@ print(deaths, tries)
 
 def test_a_run_killed_twenty_times_ends_with_the_same_bits(model_folder, tmp_path):
     lines = tmp_path / "lines.txt"
-    lines.write_text("".join(line + "\n" for line in MANY * 10))
+    lines.write_text("".join(line + "\n" for line in MANY * 20))
     whole, killed = tmp_path / "whole.hdf5", tmp_path / "killed.hdf5"
     model = elmokit.load(model_folder, tokens_per_batch=64)
-    embed_file(model, MANY * 10, whole)
+    embed_file(model, MANY * 20, whole)
     done = subprocess.run(
         [sys.executable, "-c", KILLS, model_folder, lines, killed],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[0]) >= 5
+    assert done.stdout.split()[0] == "20"
     assert_equal(contents(killed), contents(whole))
 
 
-def test_a_kill_after_the_last_step_is_cleaned_up(model, tmp_path):
+def test_a_kill_after_the_last_step_is_cleaned_up(model, tmp_path, monkeypatch):
     target = tmp_path / "out.hdf5"
-    embed_file(model, LINES, target)
-    (tmp_path / "out.hdf5.partial").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "_clear", Store.close)
+        embed_file(model, LINES, target)
+    with pytest.raises(InputError, match=r"out\.hdf5: exists already"):
+        embed_file(model, [*LINES, "one more"], target)
     assert embed_file(model, LINES, target) == 6
     assert os.listdir(tmp_path) == ["out.hdf5"]
+
+
+def test_two_runs_at_once_are_refused(model, tmp_path):
+    with Store(tmp_path / "out.hdf5", {}) as first:
+        with pytest.raises(InputError, match=r"out\.hdf5: another process is writing it"):
+            Store(tmp_path / "out.hdf5", {})
+        first.finish()
+
+
+def test_a_folder_of_someone_else_is_left_alone(model, tmp_path):
+    (tmp_path / "out.hdf5.partial").mkdir()
+    (tmp_path / "out.hdf5.partial" / "mine").touch()
+    with pytest.raises(InputError, match=r"out\.hdf5\.partial: is in the way, and not of elmokit"):
+        embed_file(model, LINES, tmp_path / "out.hdf5")
+    assert (tmp_path / "out.hdf5.partial" / "mine").exists()
+
+
+def test_a_damaged_part_is_named(model_folder, tmp_path):
+    model = elmokit.load(model_folder, tokens_per_batch=64)
+    begin(model, tmp_path)
+    part = min((tmp_path / "out.hdf5.partial").glob("part-*"))
+    os.truncate(part, 100)
+    with pytest.raises(InputError, match=r"part-0+\.npz: is damaged .*; delete .* to start anew"):
+        embed_file(model, MANY, tmp_path / "out.hdf5")
+
+
+def test_a_folder_is_no_file(model, tmp_path):
+    for target in (tmp_path, "."):
+        with pytest.raises(InputError, match="is a folder; name a file"):
+            embed_file(model, LINES, target)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 64])
+def test_carried_lines_go_on_in_their_rows(model_folder, tmp_path, rows):
+    embed_file(
+        elmokit.load(model_folder, state="carry"), MANY, tmp_path / "out.hdf5", batch_size=rows
+    )
+    expected = elmokit.load(model_folder, state="carry")
+    found = contents(tmp_path / "out.hdf5")
+    for start in range(0, 400, rows):
+        batch = MANY[start : start + rows]
+        arrays = expected.embed([line.split() for line in batch])
+        for number, array in enumerate(arrays, start):
+            np.testing.assert_allclose(found[str(number)], array, atol=2e-6)
+
+
+def test_lines_of_an_open_file_lose_their_ends(model, tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"a b\r\nc\n")
+    with open(tmp_path / "in.txt", encoding="utf-8", newline="") as lines:
+        embed_file(model, lines, tmp_path / "out.hdf5")
+    index = contents(tmp_path / "out.hdf5")["sentence_to_index"][0]
+    assert json.loads(index) == {"a b": "0", "c": "1"}
 
 
 def begin(model, tmp_path, **settings):
@@ -190,6 +251,9 @@ def test_another_run_is_not_gone_on_with(model_folder, tmp_path):
     begin(model, tmp_path)
     with pytest.raises(InputError, match=r"was begun with another form \(all, now top\); finish"):
         embed_file(model, MANY, tmp_path / "out.hdf5", form="top")
+    other = elmokit.load(model_folder, tokens_per_batch=128)
+    with pytest.raises(InputError, match="was begun with another tokens_per_batch"):
+        embed_file(other, MANY, tmp_path / "out.hdf5")
     with pytest.raises(InputError, match="line 2 of the input is not what was embedded"):
         embed_file(model, ["", "other"], tmp_path / "out.hdf5")
     with pytest.raises(InputError, match="of the input is not what was embedded"):
@@ -206,7 +270,7 @@ def test_an_existing_file_is_left_alone(model, tmp_path):
 
 FULL_DISK = """
 import resource, sys, elmokit
-from elmokit.store import embed_file
+from elmokit.file import embed_file
 model = elmokit.load(sys.argv[1], tokens_per_batch=64)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
 lines = [" ".join(f"w{(k * k + j) % 97}" for j in range(k % 12)) for k in range(400)]
@@ -224,7 +288,8 @@ def test_a_full_disk_is_named_and_leaves_nothing_half(model_folder, tmp_path, ro
         [sys.executable, "-c", FULL_DISK, model_folder, target, str(room)],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "out.hdf5: cannot be written (" in done.stdout, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "out.hdf5: cannot be written (" in done.stdout
     assert "run the same command again" in done.stdout
     assert not target.exists()
     model = elmokit.load(model_folder, tokens_per_batch=64)
@@ -238,7 +303,7 @@ def test_a_folder_that_cannot_be_written_is_named(model):
 
 def test_a_store_can_be_made_anew(tmp_path):
     for _ in range(2):
-        store = Store(tmp_path / "out.hdf5", {"dtype": "float32"}, overwrite=True)
+        store = Store(tmp_path / "out.hdf5", {}, overwrite=True)
         store.append(["a"], [np.ones((1, 1, 2), np.float32)])
         store.finish()
     assert contents(tmp_path / "out.hdf5")["0"].shape == (1, 1, 2)
@@ -257,6 +322,12 @@ def test_a_table_of_vectors_is_read_again(tmp_path, ending):
         found = np.array([json.loads(line) for line in target.read_text().splitlines()], np.float32)
     np.testing.assert_array_equal(found, vectors)
     assert os.listdir(tmp_path) == [target.name]
+
+
+def test_a_table_is_not_written_over(tmp_path):
+    (tmp_path / "table.npy").touch()
+    with pytest.raises(InputError, match=r"table\.npy: exists already"):
+        write_vectors(np.zeros((1, 1), np.float32), tmp_path / "table.npy")
 
 
 def test_a_table_needs_a_known_ending(tmp_path):

@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from elmokit.errors import InputError as InputError
     from elmokit.errors import NumericError as NumericError
     from elmokit.errors import OutputError as OutputError
+    from elmokit.file import embed_file as embed_file
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
     from elmokit.model.bilm import BiLM as BiLM
     from elmokit.model.bilm import State as State
     from elmokit.model.elmo import Elmo as Elmo
     from elmokit.model.mix import ScalarMix as ScalarMix
-    from elmokit.store import embed_file as embed_file
-    from elmokit.store import write_vectors as write_vectors
+    from elmokit.table import check_table as check_table
+    from elmokit.table import write_vectors as write_vectors
     from elmokit.text.batch import Batch as Batch
 
 __version__ = "0.1.0"
@@ -46,9 +47,10 @@ _ROOMS = {
     "ScalarMix": "model.mix",
     "State": "model.bilm",
     "convert": "formats",
-    "embed_file": "store",
+    "embed_file": "file",
     "load": "embedder",
-    "write_vectors": "store",
+    "check_table": "table",
+    "write_vectors": "table",
 }
 
 __all__ = ["__version__", *_ROOMS]  # noqa: PLE0604

@@ -15,6 +15,7 @@ from elmokit.errors import InputError
 from elmokit.formats.native import read_state, write_state
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.bilm import BiLM, State
+from elmokit.model.linear import Precision
 from elmokit.plan import Asked, Directions, Layers, in_batches, in_windows
 from elmokit.pooling import LayerReduction, Pooling, Reduction, Vectors
 from elmokit.progress import Progress
@@ -38,6 +39,8 @@ def load(
     device: str | torch.device = "cpu",
     tokens_per_batch: int = 4096,
     cache_bytes: int = 2**28,
+    precision: Precision = "float32",
+    threads: int | None = None,
 ) -> "Embedder":
     """A model ready to embed: from a folder, a zip, or an options and a weights file."""
     return Embedder(
@@ -46,6 +49,8 @@ def load(
         device=device,
         tokens_per_batch=tokens_per_batch,
         cache_bytes=cache_bytes,
+        precision=precision,
+        threads=threads,
     )
 
 
@@ -67,12 +72,20 @@ class Embedder:
         device: str | torch.device = "cpu",
         tokens_per_batch: int = 4096,
         cache_bytes: int = 2**28,
+        precision: Precision = "float32",
+        threads: int | None = None,
     ) -> None:
         if state not in ("zero", "carry", "warm"):
             raise InputError(f"state is {state!r}, expected 'zero', 'carry' or 'warm'")
         if tokens_per_batch < 1:
             raise InputError(f"tokens_per_batch is {tokens_per_batch}, expected 1 or more")
+        if precision not in ("float32", "half", "int8"):
+            raise InputError(f"precision is {precision!r}, expected 'float32', 'half' or 'int8'")
+        if threads is not None and threads < 1:
+            raise InputError(f"threads is {threads}, expected 1 or more, or None for torch's own")
         self.pretrained = pretrained
+        self.precision = precision
+        self._threads = threads or torch.get_num_threads()
         self.bilm: BiLM = pretrained.model.bilm.to(device).eval()
         self.state_way = state
         self.tokens_per_batch = tokens_per_batch
@@ -249,7 +262,7 @@ class Embedder:
         """The layers of sentences read together, from a state or from the one fixed state."""
         # Kept tensors must be ordinary ones, even where the caller is in inference mode.
         with torch.inference_mode(False), torch.no_grad():
-            if self._version != _version(self.bilm):
+            if self._version != self.bilm.version():
                 self._learn_weights()
             placed = place_words(sentences)
             types = self._cache.vectors(placed.types)
@@ -261,12 +274,16 @@ class Embedder:
                 state.to(types),
                 layers=asked.layers,
                 directions=asked.directions,
+                products=self._products,
+                threads=self._threads,
             )
 
     def _learn_weights(self) -> None:
-        """Work out what is kept of the weights: vectors of words, and the fixed state."""
-        self._version = _version(self.bilm)
+        """Work out what is kept of the weights: packed products, words, and the fixed state."""
+        self._version = self.bilm.version()
         self._cache = WordCache(self.bilm, self.pretrained.alphabet, self._cache_bytes)
+        with torch.no_grad():
+            self._products = self.bilm.pack(self.precision)
         self._start = self._fresh_state(1)
         for sentence in self._warm_up:
             _, self._start = self._read([sentence], self._start, Asked.all(self.bilm.config))
@@ -283,11 +300,3 @@ class Embedder:
 
     def _fresh_state(self, sentences: int) -> State:
         return State.zeros(self.bilm.config, sentences, like=next(self.bilm.parameters()))
-
-
-def _version(bilm: BiLM) -> list[tuple[object, ...]]:
-    """What changes when weights are written to, replaced, moved or cast."""
-    return [
-        (p.data_ptr(), p.device, p.dtype, 0 if p.is_inference() else p._version)
-        for p in bilm.parameters()
-    ]

@@ -11,12 +11,13 @@ _SECONDS_BETWEEN = 0.2
 class Progress:
     """What is done, how fast, and how long the rest will take.
 
-    `shown` None means: when stderr is a terminal and the work has taken two seconds.
+    `shown` None means: when stderr is a terminal and the work has taken two seconds. `done` was
+    done before, and says nothing of the speed.
     """
 
-    def __init__(self, total: int | None, *, shown: bool | None = None) -> None:
+    def __init__(self, total: int | None, *, shown: bool | None = None, done: int = 0) -> None:
         self._total = total
-        self._done = self._words = 0
+        self._before, self._done, self._words = done, done, 0
         self._started = time.monotonic()
         self._quiet_until = self._started + (0 if shown else _QUIET_SECONDS)
         self._shown = sys.stderr.isatty() if shown is None else shown
@@ -49,8 +50,8 @@ class Progress:
         if self._total is not None:
             line = f"{self._done:,} of {self._total:,} sentences"
         line += f", {self._words / max(seconds, 1e-9):,.0f} words/s"
-        if self._total is not None and 0 < self._done < self._total:
-            left = seconds * (self._total - self._done) / self._done
+        if self._total is not None and self._before < self._done < self._total:
+            left = seconds * (self._total - self._done) / (self._done - self._before)
             line += f", {int(left) // 60}:{int(left) % 60:02d} left"
         sys.stderr.write(f"\r{line}\033[K{end}")
         sys.stderr.flush()

@@ -128,6 +128,8 @@ def test_encode_writes_a_file_and_takes_a_layer(elmo, folder, text, tmp_path):
         (["--dtype", "float16"], (3, 4, 12)),
         (["--state", "warm"], (3, 4, 12)),
         (["--split", "characters"], (3, 10, 12)),
+        (["--precision", "int8"], (3, 4, 12)),
+        (["--state", "carry", "--batch-size", "64", "--device", "cpu"], (3, 4, 12)),
     ],
 )
 def test_embed_gives_what_is_asked_for(elmo, folder, tmp_path, options, shape):
@@ -201,7 +203,11 @@ def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
     failed(elmo("encode", "-m", folder), "no INPUT given; name a file, - for stdin, or give --text")
     failed(elmo("encode", text, "-m", folder, "--layers", "best"), "layers is 'best', expected")
     failed(elmo("info", text), "one file of two; give the options file and the weights file")
-    failed(elmo("info", folder, folder, folder), "--model was given 3 times")
+    three = ["-m", folder] * 3
+    failed(elmo("encode", text, *three), "--model was given 3 times, expected once or twice")
+    failed(elmo("embed", text, ".", "-m", folder), ".: is a folder; name a file")
+    failed(elmo("encode", "-m", folder, "--text", "na\udcefve"), "not UTF-8")
+    failed(elmo("encode", text, "-m", folder, "--layers=--1"), "layers is '--1', expected")
     failed(elmo("convert", folder, tmp_path), "exists already; give the name of a new folder")
     assert not out.exists()
 
@@ -213,4 +219,27 @@ def test_wrong_usage_exits_with_2(elmo, folder, text, tmp_path):
     failed(elmo("embed", text, out, "--dtype", "int8"), "int8", code=2)
     failed(elmo("embed", text, out, "--top", "--all"), "choose one of --all, --top", code=2)
     failed(elmo("embed", text, out, "--layers", "a"), "is not a list of numbers", code=2)
+    failed(elmo("embed", text, out, "--text", "x"), "give INPUT or --text, not both", code=2)
+    failed(elmo("encode", text, "--text", "x"), "give INPUT or --text, not both", code=2)
+    failed(elmo("info", text, text, text), "give a folder, a zip, or two files", code=2)
     failed(elmo("fly"), "No such command", code=2)
+
+
+def test_a_reader_that_goes_away_is_no_error_of_ours(folder):
+    command = f"yes 'a b c' | head -n 20000 | {ELMO} encode - -m {folder} | head -n 1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_a_full_stdout_is_one_line(folder):
+    command = f"{ELMO} encode --text a -m {folder} > /dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "elmo: No space left on device\n")
+
+
+def test_a_mark_of_editors_does_not_move_the_column(elmo, folder):
+    failed(
+        elmo("encode", "-", "-m", folder, stdin=b"\xef\xbb\xbfab\xff"),
+        "stdin, line 1: not UTF-8 (byte 0xff at column 3)",
+    )

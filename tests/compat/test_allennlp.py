@@ -1,5 +1,6 @@
 """What AllenNLP's own tests of these parts assert holds for our faces."""
 
+import copy
 import json
 from io import StringIO
 
@@ -89,6 +90,49 @@ def test_cached_words_equal_uncached_ones(files):
     assert folded["elmo_representations"][0].shape == (1, 2, 7, 12)
 
 
+def test_cached_words_follow_new_weights(files):
+    vocabulary = ["@@PADDING@@", "here", "there"]
+    elmo = Elmo(*files, 1, dropout=0.0, vocab_to_cache=vocabulary, stateful=False)
+    ids, numbers = batch_to_ids([["here", "there"]]), torch.tensor([[1, 2]])
+    elmo(ids, numbers)
+    elmo.load_state_dict({k: v * 0.9 for k, v in elmo.state_dict().items()})
+    torch.testing.assert_close(
+        elmo(numbers, numbers)["elmo_representations"], elmo(ids)["elmo_representations"]
+    )
+
+
+def test_fine_tuned_words_are_not_cached(files, caplog):
+    elmo = Elmo(*files, 1, requires_grad=True, vocab_to_cache=["@@PADDING@@", "here"])
+    assert "words are not cached: they would not learn" in caplog.text
+    elmo(batch_to_ids([["here"]]), torch.tensor([[1]]))["elmo_representations"][0].sum().backward()
+    assert elmo._elmo_lstm.bilm.encoder.projection.weight.grad is not None
+
+
+def test_words_without_a_cache_are_passed_over(files, caplog):
+    elmo = Elmo(*files, 1, dropout=0.0, stateful=False)
+    ids = batch_to_ids([["here"]])
+    found = elmo(ids, torch.tensor([[1]]))
+    assert "it does not have a cached vocab" in caplog.text
+    torch.testing.assert_close(found["elmo_representations"], elmo(ids)["elmo_representations"])
+
+
+def test_models_of_other_widths_run(tmp_path):
+    folder = make_folder(tmp_path, width=30)
+    files = folder / "options.json", folder / "weights.hdf5"
+    found = ElmoEmbedder(*files).embed_sentence(["a", "sentence"])
+    np.testing.assert_allclose(found, elmokit.load(folder).embed([["a", "sentence"]])[0], atol=2e-6)
+    elmo = Elmo(*files, 1, dropout=0.0)
+    elmo(batch_to_ids([["a"]], width=30))
+    with pytest.raises(ConfigurationError, match=r"of width 50 .* of width 30; make them with"):
+        elmo(batch_to_ids([["a"]]))
+
+
+def test_batches_without_words_pass(files):
+    found = Elmo(*files, 1)(torch.zeros(1, 0, 50, dtype=torch.long))
+    assert found["elmo_representations"][0].shape == (1, 0, 12)
+    assert found["mask"].shape == (1, 0)
+
+
 def test_words_not_in_the_cache_go_by_their_characters(files):
     cached = Elmo(*files, 1, dropout=0.0, vocab_to_cache=["@@PADDING@@", "here"])
     ids = batch_to_ids([["here", "there"]])
@@ -127,9 +171,92 @@ def test_state_is_carried_unless_told_otherwise(files):
 
 def test_state_goes_on_when_batches_grow_and_shrink(files):
     elmo = Elmo(*files, 1, dropout=0.0)
+    alone = [Elmo(*files, 1, dropout=0.0) for _ in range(3)]
     for size in (2, 1, 3, 2):
-        elmo(batch_to_ids([["a", "b"]] * size))
-    assert elmo._elmo_lstm._state.sentences == 3
+        batch = [["a", "b"], ["c"], ["d", "e", "f"]][:size]
+        together = elmo(batch_to_ids(batch))["elmo_representations"][0]
+        for row, sentence in enumerate(batch):
+            expected = alone[row](batch_to_ids([sentence]))["elmo_representations"][0][0]
+            torch.testing.assert_close(together[row, : len(sentence)], expected)
+
+
+def test_the_ways_of_old_code_to_forget_work(files):
+    elmo, ids = Elmo(*files, 1, dropout=0.0), batch_to_ids(SENTENCES)
+    first = elmo(ids)["elmo_representations"][0]
+    elmo._elmo_lstm._elmo_lstm._states = None
+    torch.testing.assert_close(elmo(ids)["elmo_representations"][0], first)
+    elmo._elmo_lstm._elmo_lstm.stateful = False
+    torch.testing.assert_close(elmo(ids)["elmo_representations"][0], first)
+
+
+def test_state_follows_the_module(files):
+    elmo = Elmo(*files, 1, dropout=0.0)
+    elmo(batch_to_ids(SENTENCES))
+    elmo.double()
+    assert elmo(batch_to_ids(SENTENCES))["elmo_representations"][0].dtype == torch.float64
+
+
+def test_a_whole_module_can_be_copied_and_pickled(files, tmp_path):
+    elmo, ids = Elmo(*files, 1, dropout=0.0, stateful=False), batch_to_ids(SENTENCES)
+    expected = elmo(ids)["elmo_representations"]
+    torch.testing.assert_close(copy.deepcopy(elmo)(ids)["elmo_representations"], expected)
+    torch.save(elmo, tmp_path / "elmo")
+    again = torch.load(tmp_path / "elmo", weights_only=False)
+    torch.testing.assert_close(again(ids)["elmo_representations"], expected)
+
+
+def allennlp_names(elmo):
+    """The state of our Elmo as AllenNLP would have saved it, written from its own source."""
+    bilm, state = elmo._elmo_lstm.bilm, {}
+    for name, tensor in elmo.state_dict().items():
+        if name.startswith("scalar_mix"):
+            state[name] = tensor
+    embedder, lstm = "_elmo_lstm._token_embedder.", "_elmo_lstm._elmo_lstm."
+    encoder = bilm.encoder
+    state[embedder + "_char_embedding_weights"] = encoder.embedding.weight
+    for k, (layer, (seen, made)) in enumerate(
+        zip(encoder.filters, encoder.config.filters, strict=True)
+    ):
+        kernel = layer.weight.view(made, seen, -1).permute(0, 2, 1)
+        state[f"{embedder}char_conv_{k}.weight"] = kernel
+        state[f"{embedder}char_conv_{k}.bias"] = layer.bias
+    for k, highway in enumerate(encoder.highways):
+        for kind in ("weight", "bias"):
+            parts = [getattr(highway.rework, kind), -getattr(highway.gate, kind)]
+            state[f"{embedder}_highways._layers.{k}.{kind}"] = torch.cat(parts)
+    for kind in ("weight", "bias"):
+        state[f"{embedder}_projection.{kind}"] = getattr(encoder.projection, kind)
+    for direction, reader in zip(("forward", "backward"), bilm.readers, strict=True):
+        for k, layer in enumerate(reader.layers):
+
+            def theirs(tensor):
+                i, f, o, g = tensor.chunk(4)
+                return torch.cat([i, f, g, o])
+
+            name = f"{lstm}{direction}_layer_{k}."
+            bias = layer.bias.clone()
+            bias[12:24] += 1
+            state[name + "input_linearity.weight"] = theirs(layer.input_weight)
+            state[name + "state_linearity.weight"] = theirs(layer.recurrent_weight)
+            state[name + "state_linearity.bias"] = theirs(bias)
+            state[name + "state_projection.weight"] = layer.projection
+    return {name: tensor.detach().clone() for name, tensor in state.items()}
+
+
+def test_a_checkpoint_of_allennlp_is_loaded(files, tmp_path):
+    tuned = Elmo(*files, 1, dropout=0.0)
+    with torch.no_grad():
+        for parameter in tuned.parameters():
+            parameter.mul_(0.9)
+        tuned._elmo_lstm.bilm.encoder.embedding.weight[0] = 0
+    model = torch.nn.ModuleDict({"elmo": Elmo(*files, 1, dropout=0.0)})
+    model.load_state_dict({f"elmo.{k}": v for k, v in allennlp_names(tuned).items()})
+    ids = batch_to_ids(SENTENCES)
+    torch.testing.assert_close(
+        model["elmo"](ids)["elmo_representations"], tuned(ids)["elmo_representations"]
+    )
+    again = Elmo(*files, 1, dropout=0.0)
+    again.load_state_dict(tuned.state_dict())
 
 
 def test_learning_with_carried_state_works_twice(files):
@@ -194,6 +321,20 @@ def test_an_empty_sentence_has_the_models_width(embedder):
     assert [*embedder.embed_sentences([])] == []
 
 
+def test_an_empty_sentence_alone_does_not_move_the_state(files):
+    one, other = ElmoEmbedder(*files), ElmoEmbedder(*files)
+    for embedder in (one, other):
+        embedder.embed_sentence(["a"])
+    one.embed_sentence([])
+    np.testing.assert_array_equal(one.embed_sentence(["a"]), other.embed_sentence(["a"]))
+
+
+def test_the_file_names_its_model(embedder, files, tmp_path):
+    with embed_lines(embedder, tmp_path, ["a b"]) as file:
+        hash_ = elmokit.load(*files).pretrained.fingerprint()
+        assert file.attrs["model"] == hash_
+
+
 def test_without_state_an_embedder_repeats_itself(files):
     embedder = ElmoEmbedder(*files, stateful=False)
     np.testing.assert_array_equal(embedder.embed_sentence(["a"]), embedder.embed_sentence(["a"]))
@@ -231,6 +372,14 @@ def test_a_mix_refuses_what_does_not_fit():
         ScalarMix(3, initial_scalar_parameters=[1.0])
     with pytest.raises(ConfigurationError, match="do_layer_norm needs a mask"):
         ScalarMix(1, do_layer_norm=True)([torch.zeros(1, 2)])
+
+
+def test_a_mix_takes_arrays_and_other_numbers():
+    mix = ScalarMix(2, initial_scalar_parameters=np.array([1.0, 2.0]))
+    assert mix([torch.ones(1, 2).half()] * 2).dtype == torch.float32
+    assert mix([torch.ones(1, 2).double()] * 2).dtype == torch.float64
+    with pytest.raises(ConfigurationError, match="Length of initial_scalar_parameters"):
+        ScalarMix(2, initial_scalar_parameters=[])
 
 
 def test_a_mix_can_be_trained_or_fixed_from_given_weights():
@@ -280,6 +429,21 @@ def test_tokens_are_padded_with_zeros():
     assert not padded[2].any()
     assert padded[:2].tolist() == batch_to_ids([["Second", "."]])[0].tolist()
     assert ELMoCharacterMapper().convert_word_to_char_ids(".") == row(47)
+
+
+def test_a_string_is_a_sentence_of_characters():
+    assert torch.equal(batch_to_ids(["SEQ"]), batch_to_ids([["S", "E", "Q"]]))
+
+
+def test_a_token_without_text_is_refused():
+    with pytest.raises(ConfigurationError, match="a token's text is None, expected a string"):
+        ELMoTokenCharactersIndexer().tokens_to_indices([None])
+
+
+def test_mappers_are_compared_by_what_they_add():
+    assert ELMoCharacterMapper({"a": 1}) == ELMoCharacterMapper({"a": 1})
+    assert ELMoCharacterMapper({"a": 1}) != ELMoCharacterMapper()
+    assert ELMoTokenCharactersIndexer().get_empty_token_list() == {"elmo_tokens": []}
 
 
 def test_an_object_with_a_text_is_a_token():

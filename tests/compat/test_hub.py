@@ -66,6 +66,12 @@ def test_four_scalars_learn_and_nothing_else(folder):
     assert not any(p.requires_grad for p in Module(folder).parameters())
 
 
+def test_one_string_is_refused(hub):
+    with pytest.raises(TypeError, match="inputs is one string, expected a list of strings"):
+        hub("the cat")
+    assert torch.equal(hub(["the cat"], signature=None), hub(["the cat"]))
+
+
 @pytest.mark.parametrize(
     ("inputs", "signature", "message"),
     [

@@ -85,6 +85,9 @@ def test_a_script_sees_its_arguments_and_its_neighbours(tmp_path):
     script.write_text("import sys, neighbour\nprint(__name__, sys.argv[1:], neighbour.NAME)\n")
     assert run(script, "a", "--b").stdout == "__main__ ['a', '--b'] next door\n"
     assert "usage: python -m elmokit.compat.allennlp SCRIPT" in run().stderr
+    assert run("missing.py").stderr == "missing.py: no such script\n"
+    script.write_text("import importlib.util as u\nprint(u.find_spec('allennlp') is not None)\n")
+    assert run(script).stdout == "True\n"
 
 
 def test_allennlp_itself_is_not_replaced_behind_a_programs_back(tmp_path):

@@ -1,5 +1,6 @@
 """Words typed at a terminal become calls: one file per verb."""
 
+import os
 import sys
 
 import typer
@@ -28,9 +29,9 @@ def main() -> None:
         app()
     except ElmokitError as error:
         sys.exit(f"elmo: {error}")
+    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
     except OSError as error:
-        if error.filename is None:
-            raise
-        sys.exit(f"elmo: {error.filename}: {error.strerror}")
-    except KeyboardInterrupt:
-        sys.exit("elmo: stopped")
+        where = f"{error.filename}: " if error.filename else ""
+        sys.exit(f"elmo: {where}{error.strerror or error}")

@@ -7,7 +7,9 @@ import typer
 
 import elmokit
 from elmokit.cli.options import (
+    Device,
     Model,
+    PrecisionWay,
     StateWay,
     Text,
     TokensPerBatch,
@@ -17,7 +19,7 @@ from elmokit.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from elmokit.store import Form
+    from elmokit.file import Form
 
 
 def embed(
@@ -44,6 +46,15 @@ def embed(
         str, typer.Option(help="How a line becomes words: spaces, moses, characters.")
     ] = "spaces",
     state: StateWay = "zero",
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="With --state carry: a line goes on where the one so many lines before it ended.",
+        ),
+    ] = 1,
+    precision: PrecisionWay = "float32",
+    device: Device = "cpu",
     forget_sentences: Annotated[
         bool, typer.Option("--forget-sentences", help="Leave out sentence_to_index.")
     ] = False,
@@ -59,22 +70,30 @@ def embed(
 
     Example: elmo embed sentences.txt vectors.hdf5 --model elmo_small --average
     """
+    given: str | None = source
     if text and target is None:
-        source, target = "", Path(source)
+        given, target = None, Path(source)
     if target is None:
         raise typer.BadParameter("name the HDF5 file to make", param_hint="OUTPUT")
     form = _form(all_layers=all_layers, top=top, average=average, layers=layers)
-    with lines_of(source, text) as lines:
+    with lines_of(given, text) as lines:
         count = elmokit.embed_file(
-            load(model, state=state, tokens_per_batch=tokens_per_batch),
+            load(
+                model,
+                state=state,
+                device=device,
+                precision=precision,
+                tokens_per_batch=tokens_per_batch,
+            ),
             lines,
             target,
             form=form,
             dtype=dtype,
             split=split,
+            batch_size=batch_size,
             forget_sentences=forget_sentences,
             sentence_keys=use_sentence_keys,
-            total=count_lines(source, text),
+            total=count_lines(given, text),
         )
     typer.echo(f"{target}: {count:,} sentences", err=True)
 

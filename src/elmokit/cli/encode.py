@@ -1,12 +1,21 @@
 """A file of texts becomes one vector each, as text or as an array."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 import elmokit
-from elmokit.cli.options import Model, StateWay, Text, lines_of, load
+from elmokit.cli.options import (
+    Device,
+    Model,
+    PrecisionWay,
+    StateWay,
+    Text,
+    lines_of,
+    load,
+)
 
 
 def encode(
@@ -23,17 +32,29 @@ def encode(
     pooling: Annotated[
         Literal["mean", "max", "first", "last"], typer.Option(help="How words become one vector.")
     ] = "mean",
+    split: Annotated[
+        str | None,
+        typer.Option(
+            help="How a text becomes words, if not as the model says.", show_default=False
+        ),
+    ] = None,
     state: StateWay = "zero",
+    precision: PrecisionWay = "float32",
+    device: Device = "cpu",
     text: Text = None,
 ) -> None:
     """Turn each text into one vector, a line of numbers on stdout or a row of a file.
 
     Example: elmo encode --text "I ate an apple." --model elmo_small --out apple.npy
     """
+    if target is not None:
+        elmokit.check_table(target)
     with lines_of(source, text) as lines:
-        vectors = load(model, state=state).encode(
+        embedder = load(model, state=state, split=split, device=device, precision=precision)
+        number = re.fullmatch("-?[0-9]+", layers)
+        vectors = embedder.encode(
             lines,
-            layers=int(layers) if layers.lstrip("-").isdigit() else layers,  # type: ignore[arg-type]
+            layers=int(layers) if number else layers,  # type: ignore[arg-type]
             pooling=pooling,
         )
     elmokit.write_vectors(vectors, target)

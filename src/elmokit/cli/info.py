@@ -23,6 +23,8 @@ def info(
 
     Example: elmo info elmo_small
     """
+    if len(model) > 2:
+        raise typer.BadParameter("give a folder, a zip, or two files", param_hint="MODEL")
     pretrained = load(model).pretrained
     bilm, softmax = pretrained.model.bilm, pretrained.model.softmax
     config, characters = bilm.config, bilm.config.characters

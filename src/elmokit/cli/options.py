@@ -34,6 +34,11 @@ StateWay = Annotated[
 ]
 
 
+Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.")]
+PrecisionWay = Annotated[
+    Literal["float32", "half", "int8"],
+    typer.Option("--precision", help="Of the readers' weights: exact, or faster."),
+]
 TokensPerBatch = Annotated[
     int, typer.Option(min=1, help="So many words are read together: speed against memory.")
 ]
@@ -43,6 +48,9 @@ def load(
     model: list[Path] | None,
     *,
     state: Literal["zero", "carry", "warm"] = "zero",
+    split: str | None = None,
+    device: str = "cpu",
+    precision: Literal["float32", "half", "int8"] = "float32",
     tokens_per_batch: int = 4096,
 ) -> "Embedder":
     """The model that the options name."""
@@ -50,17 +58,31 @@ def load(
         raise InputError("no model given; add --model FOLDER, or --model OPTIONS --model WEIGHTS")
     if len(model) > 2:
         raise InputError(f"--model was given {len(model)} times, expected once or twice")
-    return elmokit.load(*model, state=state, tokens_per_batch=tokens_per_batch)
+    return elmokit.load(
+        *model,
+        state=state,
+        split=split,
+        device=device,
+        precision=precision,
+        tokens_per_batch=tokens_per_batch,
+    )
 
 
 @contextmanager
 def lines_of(source: str | None, text: list[str] | None) -> Iterator[Iterable[str]]:
     """The lines of a file, of stdin for "-", or those given as text."""
+    if text and source is not None:
+        raise typer.BadParameter("give INPUT or --text, not both")
     if text:
+        for given in text:
+            if not given.isprintable() and any("\ud800" <= c <= "\udfff" for c in given):
+                raise InputError(f"--text {given!r}: not UTF-8")
         yield text
     elif source is None:
         raise InputError("no INPUT given; name a file, - for stdin, or give --text")
     elif source == "-":
+        if sys.stdin is None:
+            raise InputError("stdin is closed; name a file")
         yield read_lines(sys.stdin.buffer, "stdin")
     else:
         with open(source, "rb") as file:

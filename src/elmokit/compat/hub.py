@@ -33,8 +33,8 @@ class Module(nn.Module):
     def forward(
         self,
         inputs: Sequence[str] | Tokens,
-        signature: Literal["default", "tokens"] = "default",
-        as_dict: bool = False,
+        signature: Literal["default", "tokens"] | None = None,
+        as_dict: bool | None = None,
     ) -> Tensor | dict[str, Tensor]:
         """The output called default, or all by name: of strings, split at their spaces, or tokens.
 
@@ -43,7 +43,9 @@ class Module(nn.Module):
         words of a sentence. All are zero at padding. For `tokens`, inputs has the keys tokens, rows
         of one length, padded with "", and sequence_len.
         """
-        outputs = self._outputs(inputs, signature)
+        if isinstance(inputs, str):
+            raise TypeError("inputs is one string, expected a list of strings")
+        outputs = self._outputs(inputs, signature or "default")
         return outputs if as_dict else outputs["default"]
 
     def _outputs(self, inputs: Sequence[str] | Tokens, signature: str) -> dict[str, Tensor]:

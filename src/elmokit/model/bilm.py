@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -9,7 +10,9 @@ from torch import Tensor, nn
 from elmokit.config import BiLMConfig, Direction
 from elmokit.errors import InputError
 from elmokit.model.encoder import CharacterEncoder, WordTable
-from elmokit.model.lstm import Reader
+from elmokit.model.linear import Precision
+from elmokit.model.lstm import Products, Reader
+from elmokit.model.parallel import side_by_side
 from elmokit.text.batch import Batch
 
 
@@ -36,6 +39,13 @@ class BiLM(nn.Module):
         """Where the parameters are."""
         return next(self.parameters()).device
 
+    def version(self) -> list[tuple[object, ...]]:
+        """What changes when weights are written to, replaced, moved or cast."""
+        return [
+            (p.data_ptr(), p.device, p.dtype, 0 if p.is_inference() else p._version)
+            for p in self.parameters()
+        ]
+
     def forward(self, batch: Batch, state: "State | None" = None) -> "tuple[Tensor, State]":
         """All layers, (layers + 1, sentences, steps, vector_dim), 0 at padding; and the state."""
         return self.read(self.encode(batch.chars), batch.words, state)
@@ -46,6 +56,10 @@ class BiLM(nn.Module):
             vectors = self.encoder(chars[1:])
         return torch.cat([vectors.new_zeros(1, self.config.dim), vectors])
 
+    def pack(self, precision: Precision) -> list[list[Products]]:
+        """The readers' products, made once for use in a precision."""
+        return [reader.pack(precision) for reader in self.readers if isinstance(reader, Reader)]
+
     def read(
         self,
         types: Tensor,
@@ -54,11 +68,15 @@ class BiLM(nn.Module):
         *,
         layers: Sequence[int] | None = None,
         directions: Sequence[Direction] | None = None,
+        products: Sequence[Sequence[Products]] | None = None,
+        threads: int = 1,
     ) -> "tuple[Tensor, State]":
         """The layers asked for (0 to the number of readers' layers), and the state after.
 
         `types` (types, dim) are word vectors, `words` (sentences, steps) says where they stand.
         Layers and directions that nobody asks for are not run, and their state does not move.
+        For use without gradients, `products` are those of `pack`, and with more than one of
+        `threads` the readers read at the same time.
         """
         config = self.config
         layers = range(config.layers + 1) if layers is None else layers
@@ -70,15 +88,23 @@ class BiLM(nn.Module):
         packing = Packing.of(words)
         top = max(layers, default=0)
 
+        order = packing.order
         said = types.new_zeros(len(layers), words.numel(), len(directions) * config.dim)
         outputs, memories = list(state.output), list(state.memory)
-        for half, direction in enumerate(directions):
-            place = config.directions.index(direction)
-            tokens, order = packing.tokens[direction], packing.order
+
+        def run(half: int) -> None:
+            """Let one reader read, and put what it says and its state in their places."""
+            place = config.directions.index(directions[half])
+            tokens = packing.tokens[directions[half]]
             vectors = types[words.flatten()[tokens]]  # (tokens, dim)
             with torch.autocast(words.device.type, enabled=False):
                 read, output, memory = self.readers[place](
-                    vectors, packing.sizes, outputs[place][:, order], memories[place][:, order], top
+                    vectors,
+                    packing.sizes,
+                    outputs[place][:, order],
+                    memories[place][:, order],
+                    top,
+                    products and products[place],
                 )
             kept = [vectors, *read]
             for number, layer in enumerate(layers):
@@ -86,6 +112,13 @@ class BiLM(nn.Module):
                 said[number, :, columns].index_copy_(0, tokens, kept[layer])
             outputs[place] = outputs[place].index_copy(1, order, output)
             memories[place] = memories[place].index_copy(1, order, memory)
+
+        jobs = [partial(run, half) for half in range(len(directions))]
+        if threads > 1 and len(jobs) > 1 and top > 0:
+            side_by_side(jobs, threads)
+        else:
+            for job in jobs:
+                job()
         after = State(torch.stack(outputs), torch.stack(memories))
         return said.view(len(layers), *words.shape, said.shape[2]), after
 

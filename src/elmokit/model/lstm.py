@@ -6,17 +6,18 @@ step: `sizes[t]` rows for step t, `tokens` rows in all.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from elmokit.config import BiLMConfig
+from elmokit.model.linear import Precision, Product, make_product
 
-# Without gradients, the input's part of the gates is computed for about this many tokens at once:
-# enough for an efficient product, few enough for a sentence of any length.
+# The input's part of the gates is computed for about this many tokens at once: enough for an
+# efficient product, few enough for a sentence of any length.
 _WINDOW_TOKENS = 512
 
 
@@ -29,21 +30,41 @@ class Reader(nn.Module):
         self.layers = nn.ModuleList(ProjectedLSTM(config) for _ in range(config.layers))
 
     def forward(
-        self, vectors: Tensor, sizes: Sequence[int], output: Tensor, memory: Tensor, top: int
+        self,
+        vectors: Tensor,
+        sizes: Sequence[int],
+        output: Tensor,
+        memory: Tensor,
+        top: int,
+        products: "Sequence[Products] | None" = None,
     ) -> tuple[list[Tensor], Tensor, Tensor]:
         """What the layers up to `top` say after each word, and the state they end in.
 
         `vectors` and what the layers say are (tokens, dim); the states `output` and `memory` are
         (layers, sentences, dim) and (layers, sentences, cell_dim). Layers above `top` do not move.
+        `products` are those of `pack`, for use; without them the layers' own weights serve.
         """
         said, outputs, memories = [], list(output), list(memory)
         for place, layer in enumerate(self.layers[:top]):
             read, outputs[place], memories[place] = layer(
-                vectors, sizes, outputs[place], memories[place]
+                vectors, sizes, outputs[place], memories[place], products and products[place]
             )
             vectors = read + vectors if self.skip and place > 0 else read
             said.append(vectors)
         return said, torch.stack(outputs), torch.stack(memories)
+
+    def pack(self, precision: Precision) -> "list[Products]":
+        """The products of every layer, made once for use in a precision."""
+        return [layer.pack(precision) for layer in self.layers if isinstance(layer, ProjectedLSTM)]
+
+
+@dataclass(frozen=True)
+class Products:
+    """What a layer multiplies with: its input's part of the gates, its own, and the projection."""
+
+    input: Product
+    recurrent: Product
+    projection: Product | None
 
 
 class ProjectedLSTM(nn.Module):
@@ -55,8 +76,7 @@ class ProjectedLSTM(nn.Module):
     def __init__(self, config: BiLMConfig) -> None:
         super().__init__()
         dim, cell_dim = config.dim, config.cell_dim
-        self.cell_clip = config.cell_clip
-        self.output_clip = config.output_clip
+        self.clips = Clips(config.cell_clip, config.output_clip)
         self.forget_bias = config.forget_bias
         self.input_weight = nn.Parameter(torch.empty(4 * cell_dim, dim))
         self.recurrent_weight = nn.Parameter(torch.empty(4 * cell_dim, dim))
@@ -70,26 +90,118 @@ class ProjectedLSTM(nn.Module):
             nn.init.xavier_uniform_(self.projection)
 
     def forward(
-        self, vectors: Tensor, sizes: Sequence[int], output: Tensor, memory: Tensor
+        self,
+        vectors: Tensor,
+        sizes: Sequence[int],
+        output: Tensor,
+        memory: Tensor,
+        products: Products | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The output after each word, (tokens, dim), and the state after each sentence."""
-        cell_dim = memory.shape[1]
-        offset = self.bias.new_zeros(4 * cell_dim)
-        offset[cell_dim : 2 * cell_dim] = self.forget_bias
+        if products is not None or not torch.is_grad_enabled():
+            products = products or self.pack("float32")
+            return recur(products, vectors, sizes, output, memory, self.clips)
         read: tuple[Tensor, Tensor, Tensor] = _Recurrence.apply(  # type: ignore[no-untyped-call]
             vectors,
             output,
             memory,
             self.input_weight,
             self.recurrent_weight,
-            self.bias + offset,
+            self._whole_bias(),
             self.projection,
             sizes,
-            self.cell_clip,
-            self.output_clip,
-            torch.is_grad_enabled(),
+            self.clips,
         )
         return read
+
+    def pack(self, precision: Precision) -> Products:
+        """The products of this layer, made once for use in a precision."""
+        return _products(
+            self.input_weight, self.recurrent_weight, self._whole_bias(), self.projection, precision
+        )
+
+    def _whole_bias(self) -> Tensor:
+        cell_dim = len(self.bias) // 4
+        offset = torch.zeros_like(self.bias)
+        offset[cell_dim : 2 * cell_dim] = self.forget_bias
+        return self.bias + offset
+
+
+class Clips(NamedTuple):
+    """How large a number of the memory and of the output may be; None is without limit."""
+
+    cell: float | None
+    output: float | None
+
+
+def _products(
+    input_weight: Tensor,
+    recurrent_weight: Tensor,
+    bias: Tensor,
+    projection: Tensor | None,
+    precision: Precision = "float32",
+) -> Products:
+    return Products(
+        make_product(input_weight, bias, precision),
+        make_product(recurrent_weight, None, precision),
+        None if projection is None else make_product(projection, None, precision),
+    )
+
+
+def recur(
+    products: Products,
+    vectors: Tensor,
+    sizes: Sequence[int],
+    output: Tensor,
+    memory: Tensor,
+    clips: Clips,
+    trace: "Trace | None" = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The recurrence: the output after each word, (tokens, dim), and the state after each sentence.
+
+    A trace, if there is one, is filled with what the gradient needs.
+    """
+    output, memory = output.clone(), memory.clone()
+    outputs = vectors.new_empty(len(vectors), output.shape[1])
+    cell_dim = memory.shape[1]
+    all_gates = vectors.new_empty(len(memory), 4 * cell_dim)
+    all_hidden = torch.empty_like(memory)
+    rows, end = 0, 0
+    spoken = output[:0]
+    for window in _windows(sizes, _WINDOW_TOKENS):
+        start, end = end, end + sum(window)
+        for seen in products.input(vectors[start:end]).split(window):  # (rows, 4 * cell_dim)
+            if len(seen) != rows:  # some sentences have ended, or this is the first step
+                output[len(seen) : rows] = spoken[len(seen) :]
+                spoken = (spoken if rows else output)[: len(seen)]
+                rows = len(seen)
+                kept, gates, hidden = memory[:rows], all_gates[:rows], all_hidden[:rows]
+                squashed = gates[:, : 3 * cell_dim]
+                input_, forget, out, candidate = gates.split(cell_dim, 1)
+            products.recurrent.add_to(seen, spoken, gates)
+            squashed.sigmoid_()
+            candidate.tanh_()
+            kept.mul_(forget).addcmul_(input_, candidate)
+            if clips.cell is not None:
+                kept.clamp_(-clips.cell, clips.cell)
+            torch.tanh(kept, out=hidden).mul_(out)
+            spoken = outputs[start : start + rows]
+            spoken.copy_(hidden if products.projection is None else products.projection(hidden))
+            if clips.output is not None:
+                spoken.clamp_(-clips.output, clips.output)
+            if trace is not None:
+                trace.gates[start : start + rows] = gates
+                trace.memories[start : start + rows] = kept
+            start += rows
+    output[:rows] = spoken
+    return outputs, output, memory
+
+
+class Trace(NamedTuple):
+    """What the gradient needs of every step: the squashed gates and the memory after it."""
+
+    gates: Tensor  # (tokens, 4 * cell_dim)
+    memories: Tensor  # (tokens, cell_dim)
 
 
 class _Recurrence(torch.autograd.Function):
@@ -106,44 +218,17 @@ class _Recurrence(torch.autograd.Function):
         bias: Tensor,
         projection: Tensor | None,
         sizes: Sequence[int],
-        cell_clip: float | None,
-        output_clip: float | None,
-        learning: bool,
+        clips: Clips,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        first_output, first_memory = output, memory
-        output, memory = output.clone(), memory.clone()
-        outputs = vectors.new_empty(len(vectors), output.shape[1])
-        memories = vectors.new_empty(len(vectors), memory.shape[1]) if learning else None
-
-        gates = vectors.new_empty(0, 4 * memory.shape[1])
-        end = 0
-        for window in _windows(sizes, sum(sizes) if learning else _WINDOW_TOKENS):
-            start, end = end, end + sum(window)
-            gates = F.linear(vectors[start:end], input_weight, bias)  # (tokens, 4 * cell_dim)
-            for now in gates.split(window):
-                rows = len(now)
-                said, kept = outputs[start : start + rows], memory[:rows]
-                now.addmm_(output[:rows], recurrent_weight.t())
-                _remember(now, kept, cell_clip)
-                hidden = torch.tanh(kept).mul_(_gate(now, 2))
-                if projection is None:
-                    said.copy_(hidden)
-                else:
-                    torch.mm(hidden, projection.t(), out=said)
-                if output_clip is not None:
-                    said.clamp_(-output_clip, output_clip)
-                output[:rows] = said
-                if memories is not None:
-                    memories[start : start + rows] = kept
-                start += rows
-
-        if learning:  # all steps were one window, so these are all gates
-            ctx.save_for_backward(
-                vectors, first_output, first_memory, input_weight, recurrent_weight, projection,
-                outputs, memories, gates,
-            )  # fmt: skip
-            ctx.sizes, ctx.clips = sizes, (cell_clip, output_clip)
-        return outputs, output, memory
+        tokens, cell_dim = len(vectors), memory.shape[1]
+        trace = Trace(vectors.new_empty(tokens, 4 * cell_dim), vectors.new_empty(tokens, cell_dim))
+        products = _products(input_weight, recurrent_weight, bias, projection)
+        read = recur(products, vectors, sizes, output, memory, clips, trace)
+        ctx.save_for_backward(
+            vectors, output, memory, input_weight, recurrent_weight, projection, read[0], *trace
+        )
+        ctx.sizes, ctx.clips = sizes, clips
+        return read
 
     @staticmethod
     @once_differentiable
@@ -152,7 +237,7 @@ class _Recurrence(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         (
             vectors, first_output, first_memory, input_weight, recurrent_weight, projection,
-            outputs, memories, gates,
+            outputs, gates, memories,
         ) = ctx.saved_tensors  # fmt: skip
         sizes, (cell_clip, output_clip) = ctx.sizes, ctx.clips
         before = _steps_before(sizes)
@@ -201,18 +286,7 @@ class _Recurrence(torch.autograd.Function):
             projection_grad,
             None,
             None,
-            None,
-            None,
         )
-
-
-def _remember(gates: Tensor, memory: Tensor, cell_clip: float | None) -> None:
-    """Squash the gates and move the memory one step on, both in place."""
-    gates[:, : 3 * memory.shape[1]].sigmoid_()
-    _gate(gates, 3).tanh_()
-    memory.mul_(_gate(gates, 1)).addcmul_(_gate(gates, 0), _gate(gates, 3))
-    if cell_clip is not None:
-        memory.clamp_(-cell_clip, cell_clip)
 
 
 def _gate(gates: Tensor, place: int) -> Tensor:  # (rows, 4 * cell_dim) -> (rows, cell_dim)

@@ -72,6 +72,8 @@ def mix_layers(
     mask: Tensor | None = None,
 ) -> Tensor:
     """scale * Σ softmax(weights)ₖ layersₖ; a mask is needed only to normalise over a batch."""
+    layers = layers.to(torch.promote_types(layers.dtype, weights.dtype))
+    weights = weights.to(layers.dtype)
     if normalize is not None:
         layers = _normalized(layers, normalize, mask)
     mixed: Tensor = scale * torch.tensordot(torch.softmax(weights, 0), layers, 1)

@@ -1,5 +1,6 @@
 """Character ids become ELMo representations by AllenNLP's names, its carried state included."""
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypedDict
@@ -9,10 +10,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit import formats
+from elmokit.compat.allennlp.checkpoint import translate
 from elmokit.compat.allennlp.scalar_mix import ConfigurationError, ScalarMix
+from elmokit.file import describe
 from elmokit.model.bilm import State
 from elmokit.text.alphabet import ByteAlphabet
 from elmokit.text.batch import Batch
+
+logger = logging.getLogger(__name__)
 
 
 class Representations(TypedDict):
@@ -61,6 +66,7 @@ class Elmo(nn.Module):
                 stateful=stateful,
             )
         self._elmo_lstm = module
+        self._has_cached_vocab = vocab_to_cache is not None
         self._keep_sentence_boundaries = keep_sentence_boundaries
         self._dropout = nn.Dropout(dropout)
         self._mixes = num_output_representations
@@ -84,9 +90,15 @@ class Elmo(nn.Module):
         `word_inputs`, (..., words), are the words' numbers in `vocab_to_cache`.
         """
         leading = inputs.shape[:-2]
+        if word_inputs is not None and not self._has_cached_vocab:
+            logger.warning("Word inputs were passed to ELMo but it does not have a cached vocab.")
+            word_inputs = None
         if word_inputs is not None:
+            leading = word_inputs.shape[:-1]
             word_inputs = word_inputs.view(-1, word_inputs.shape[-1])
-        read = self._elmo_lstm(inputs.view(-1, *inputs.shape[-2:]), word_inputs)
+        if inputs.dim() > 3:
+            inputs = inputs.flatten(0, -3)
+        read = self._elmo_lstm(inputs, word_inputs)
         representations = []
         for number in range(self._mixes):
             mixed = self.get_submodule(f"scalar_mix_{number}")(read["activations"], read["mask"])
@@ -96,13 +108,12 @@ class Elmo(nn.Module):
                 mixed = mixed[:, 1:-1] * mask[..., None]
             mixed = self._dropout(mixed)
             representations.append(mixed.view(*leading, *mixed.shape[1:]))
-        return {"elmo_representations": representations, "mask": mask.reshape(*leading, -1)}
+        mask = mask.reshape(*leading, mask.shape[1])
+        return {"elmo_representations": representations, "mask": mask}
 
 
 class ElmoBiLm(nn.Module):
     """AllenNLP's biLM: layers with boundaries; row k goes on where row k of the last call ended."""
-
-    _table: Tensor | None
 
     def __init__(
         self,
@@ -114,23 +125,50 @@ class ElmoBiLm(nn.Module):
         stateful: bool = True,
     ) -> None:
         super().__init__()
-        self.bilm = formats.load(options_file, weight_file).model.bilm
+        pretrained = formats.load(options_file, weight_file)
+        self.bilm = pretrained.model.bilm
         characters = self.bilm.config.characters
         if characters is None:
             raise ConfigurationError("a word-level model has no character ids; use elmokit.load")
         self.bilm.requires_grad_(requires_grad)
         self.num_layers = self.bilm.config.layers + 1
+        self._describe = pretrained  # not a module, so not a second copy of the weights
         self._alphabet = ByteAlphabet(characters.width)
-        self._stateful = stateful
-        # Padding, <S>, </S>, then the cached words by their numbers.
-        table = self._encode(["<S>", "</S>", *vocab_to_cache]) if vocab_to_cache else None
-        self.register_buffer("_table", table, persistent=False)
+        self.stateful = stateful
+        self._words: list[str] = []
+        if vocab_to_cache and requires_grad:
+            logger.warning("ELMo is fine-tuned, so words are not cached: they would not learn.")
+        elif vocab_to_cache:
+            self._words = ["<S>", "</S>", *vocab_to_cache]
+        self._table: Tensor | None = None
+        self._table_version: list[tuple[object, ...]] = []
+        self.register_load_state_dict_pre_hook(_take_old_names)  # type: ignore[no-untyped-call]
         self.reset_states()
 
     @property
     def _elmo_lstm(self) -> "ElmoBiLm":
         """Where AllenNLP's users found reset_states."""
         return self
+
+    @property
+    def width(self) -> int:
+        """How many character ids a word of this model has."""
+        return self._alphabet.width
+
+    def describe(self) -> dict[str, str]:
+        """What a file of vectors says of the model that made them."""
+        return describe(self._describe)
+
+    @property
+    def _states(self) -> State | None:
+        """What AllenNLP's users set to None to forget."""
+        return self._state
+
+    @_states.setter
+    def _states(self, state: State | None) -> None:
+        self.reset_states()
+        if state is not None:
+            self._state = state
 
     def get_output_dim(self) -> int:
         """The size of a layer."""
@@ -143,25 +181,38 @@ class ElmoBiLm(nn.Module):
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> Activations:
         """All layers of character ids (sentences, words, 50), or of cached words by number."""
         device = self.bilm.device
-        table = self._table
         # AllenNLP took the characters of the whole batch where a word was not cached.
-        if table is not None and word_inputs is not None and word_inputs.max() + 3 < len(table):
-            types, words = table, self._cached_places(word_inputs.to(device))
+        cached = word_inputs is not None and int(word_inputs.max()) + 2 < len(self._words)
+        if cached and word_inputs is not None:
+            types, words = self._cached_types(), self._cached_places(word_inputs.to(device))
         else:
+            if inputs.shape[-1] != self.width:
+                raise ConfigurationError(
+                    f"character ids of width {inputs.shape[-1]} for a model of width {self.width}; "
+                    f"make them with batch_to_ids(batch, width={self.width})"
+                )
             batch = Batch.from_ids(inputs.to(device), self._alphabet)
             types, words = self.bilm.encode(batch.chars), batch.words
         layers, after = self.bilm.read(types, words, self._state_of(len(words)))
-        if self._stateful:
+        if self.stateful:
             rows = torch.arange(len(words), device=device)
             self._state = self._state.with_rows(rows, after.detach())
         return {"activations": [*layers], "mask": words > 0}
 
     @torch.no_grad()
-    def _encode(self, words: Sequence[str]) -> Tensor:  # -> (words + 1, dim)
-        rows = torch.from_numpy(self._alphabet.encode(words)[0])
-        return self.bilm.encode(F.pad(rows, (0, 0, 1, 0)))
+    def _cached_types(self) -> Tensor:  # -> (words + 3, dim)
+        """Vectors of padding, <S>, </S> and the cached words, made again when weights change."""
+        if self._table is None or self._table_version != self.bilm.version():
+            rows = torch.from_numpy(self._alphabet.encode(self._words)[0]).to(self.bilm.device)
+            self._table = self.bilm.encode(F.pad(rows, (0, 0, 1, 0)))
+            self._table_version = self.bilm.version()
+        return self._table
 
     def _state_of(self, sentences: int) -> State:
+        like = next(self.bilm.parameters())
+        if not self.stateful:
+            return State.zeros(self.bilm.config, sentences, like=like)
+        self._state = self._state.to(like)
         missing = sentences - self._state.sentences
         if missing > 0:
             fresh = State.zeros(self.bilm.config, missing, like=self._state.output)
@@ -175,3 +226,7 @@ class ElmoBiLm(nn.Module):
         ends = (word_inputs > 0).sum(1) + 1
         words[torch.arange(len(words), device=words.device), ends] = 2
         return words
+
+
+def _take_old_names(module: ElmoBiLm, weights: dict[str, Tensor], prefix: str, *_: object) -> None:
+    translate(weights, prefix, module.bilm.config)

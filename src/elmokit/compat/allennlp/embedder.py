@@ -5,14 +5,16 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from elmokit.compat.allennlp.elmo import ElmoBiLm
 from elmokit.compat.allennlp.indexer import ELMoTokenCharactersIndexer, batch_to_ids
 from elmokit.compat.allennlp.scalar_mix import ConfigurationError
+from elmokit.file import shaped
 from elmokit.pooling import Vectors
-from elmokit.store import Store, shaped
+from elmokit.store import Store
 
 # The addresses that old programs rely on; their files must be had by other means.
 _MODELS = "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/"
@@ -44,7 +46,7 @@ class ElmoEmbedder:
     @torch.no_grad()
     def batch_to_embeddings(self, batch: Sequence[Sequence[str]]) -> tuple[Tensor, Tensor]:
         """Layers (sentences, layers, words, dim) and mask (sentences, words)."""
-        read = self.elmo_bilm(batch_to_ids(batch))
+        read = self.elmo_bilm(batch_to_ids(batch, width=self.elmo_bilm.width))
         mask = read["mask"][:, 2:]
         layers = torch.stack(read["activations"], 1)[:, :, 1:-1]
         return layers * mask[:, None, :, None], mask
@@ -54,7 +56,9 @@ class ElmoEmbedder:
         return self.embed_batch([sentence])[0]
 
     def embed_batch(self, batch: Sequence[Sequence[str]]) -> list[Vectors]:
-        """The layers of each sentence."""
+        """The layers of each sentence; a lone empty one leaves the state alone, as it did."""
+        if [*map(len, batch)] == [0]:
+            return [np.zeros((self.elmo_bilm.num_layers, 0, self.elmo_bilm.get_output_dim()), "f4")]
         embeddings, mask = self.batch_to_embeddings(batch)
         arrays = embeddings.cpu().numpy()
         lengths = mask.sum(1).tolist()
@@ -80,14 +84,16 @@ class ElmoEmbedder:
         """A sentence a line, split at white space, into an HDF5 file; the input is closed."""
         if output_format not in ("all", "top", "average"):
             raise ConfigurationError(f"output_format {output_format!r} is not all, top or average")
-        with input_file:
-            store = Store(
+        with (
+            input_file,
+            Store(
                 Path(output_file_path),
-                {"form": output_format, "dtype": "float32", "split": "whitespace"},
+                {**self.elmo_bilm.describe(), "form": output_format, "split": "whitespace"},
                 forget_sentences=forget_sentences,
                 sentence_keys=use_sentence_keys,
                 overwrite=True,
-            )
+            ) as store,
+        ):
             lines = (line.strip() for line in input_file)
             while texts := [*islice(lines, batch_size)]:
                 arrays = self.embed_batch([text.split() for text in texts])

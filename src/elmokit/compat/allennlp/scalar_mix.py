@@ -26,7 +26,9 @@ class ScalarMix(nn.Module):
         super().__init__()
         self.mixture_size = mixture_size
         self.do_layer_norm = do_layer_norm
-        start = initial_scalar_parameters or [0.0] * mixture_size
+        start = initial_scalar_parameters
+        if start is None:
+            start = [0.0] * mixture_size
         if len(start) != mixture_size:
             raise ConfigurationError(
                 f"Length of initial_scalar_parameters {start} differs "

@@ -61,6 +61,7 @@ class _StandIn(ModuleType):
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "elmokit's stand-in for AllenNLP's ELMo")
+        self.__spec__ = ModuleSpec(name, None, is_package=True)
         self.__path__: list[str] = []
 
     def __getattr__(self, name: str) -> object:

@@ -1,0 +1,52 @@
+import pytest
+import torch
+
+from elmokit.model.linear import make_product
+
+PRECISIONS = {"float32": 1e-6, "half": 2e-3, "int8": 0.05}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("rows", [1, 3, 40])
+@pytest.mark.parametrize("biased", [True, False])
+def test_a_product_is_the_product_within_its_precision(precision, rows, biased):
+    weight, bias = torch.randn(60, 25) / 5, torch.randn(60) if biased else None
+    vectors = torch.randn(rows, 25)
+    exact = torch.nn.functional.linear(vectors.double(), weight.double()).float()
+    if bias is not None:
+        exact = exact + bias
+    product = make_product(weight, bias, precision)
+    difference = (product(vectors) - exact).abs()
+    assert difference.max() < PRECISIONS[precision] * 3
+    if precision != "float32":
+        assert difference.max() > 1e-6  # else it would not be what it says
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_product_can_be_added(precision):
+    product = make_product(torch.randn(12, 5), None, precision)
+    rows, sums = torch.randn(3, 5), torch.randn(3, 12)
+    expected = sums + product(rows)
+    out = torch.empty(3, 12)
+    product.add_to(sums, rows, out)
+    torch.testing.assert_close(out, expected)
+    product.add_to(sums, rows, sums)
+    torch.testing.assert_close(sums, expected)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_weights_of_zero_give_zero(precision):
+    weight = torch.randn(4, 8)
+    weight[1] = 0
+    assert not make_product(weight, None, precision)(torch.randn(2, 8))[:, 1].any()
+
+
+def test_each_output_of_int8_has_its_own_scale():
+    weight = torch.randn(2, 64)
+    weight[1] *= 1000
+    vectors = torch.randn(10, 64)
+    product = make_product(weight, None, "int8")(vectors)
+    exact = vectors @ weight.t()
+    for output in range(2):
+        error = (product[:, output] - exact[:, output]).abs().max() / exact[:, output].abs().max()
+        assert error < 0.05

@@ -1,0 +1,82 @@
+"""What each precision costs: parity, determinism and bounds, for all three."""
+
+import numpy as np
+import pytest
+import torch
+
+import elmokit
+from elmokit.config import SIZES
+from elmokit.errors import InputError
+from elmokit.model.language_model import LanguageModel
+
+SENTENCES = [
+    ["The", "old", "man", "sat", "on", "the", "bank", "of", "the", "river", "."],
+    ["She", "opened", "an", "account", "at", "the", "bank", "."],
+    ["Nobody", "knew"],
+    ["Work", "!"],
+]
+WORST_COSINE = {"float32": 0.999999, "half": 0.99999, "int8": 0.99}
+
+
+@pytest.fixture(scope="module")
+def pretrained():
+    """The published Small with vectors of about unit size, as trained models have."""
+    torch.manual_seed(0)
+    bilm = elmokit.BiLM(SIZES["small"])
+    with torch.no_grad():
+        for reader in bilm.readers:
+            for layer in reader.layers:
+                layer.input_weight.mul_(3)
+                layer.projection.mul_(3)
+    return elmokit.Pretrained(LanguageModel(bilm))
+
+
+@pytest.fixture(scope="module")
+def exact(pretrained):
+    return elmokit.Embedder(pretrained).embed(SENTENCES)
+
+
+@pytest.mark.parametrize("precision", WORST_COSINE)
+def test_every_word_keeps_its_direction(pretrained, exact, precision):
+    found = elmokit.Embedder(pretrained, precision=precision).embed(SENTENCES)
+    assert np.sqrt(np.square(exact[0][2]).mean()) > 0.5
+    for one, other in zip(found, exact, strict=True):
+        assert one.dtype == np.float32
+        norms = np.linalg.norm(one, axis=2) * np.linalg.norm(other, axis=2)
+        assert ((one * other).sum(2) / norms).min() >= WORST_COSINE[precision]
+        np.testing.assert_array_equal(one[0], other[0])  # words are encoded in float32
+
+
+@pytest.mark.parametrize("precision", WORST_COSINE)
+def test_repeating_a_call_gives_the_same_bits(pretrained, precision):
+    model = elmokit.Embedder(pretrained, precision=precision)
+    first = model.embed(SENTENCES)
+    model.embed([["something", "else"]])
+    for one, again in zip(first, model.embed(SENTENCES), strict=True):
+        np.testing.assert_array_equal(one, again)
+
+
+@pytest.mark.parametrize("precision", ["float32", "half"])
+def test_a_sentence_does_not_feel_its_neighbours(pretrained, precision):
+    model = elmokit.Embedder(pretrained, precision=precision)
+    together = model.embed(SENTENCES)
+    for sentence, expected in zip(SENTENCES, together, strict=True):
+        np.testing.assert_allclose(model.embed([sentence])[0], expected, rtol=0, atol=5e-6)
+
+
+@pytest.mark.parametrize("precision", WORST_COSINE)
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_threads_change_nothing(pretrained, precision, threads):
+    before = torch.get_num_threads()
+    one = elmokit.Embedder(pretrained, precision=precision, threads=1).embed(SENTENCES)
+    many = elmokit.Embedder(pretrained, precision=precision, threads=threads).embed(SENTENCES)
+    for ours, theirs in zip(one, many, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=0, atol=5e-6)
+    assert torch.get_num_threads() == before
+
+
+def test_wrong_settings_are_refused(pretrained):
+    with pytest.raises(InputError, match="precision is 'int4', expected 'float32', 'half' or 'int"):
+        elmokit.Embedder(pretrained, precision="int4")
+    with pytest.raises(InputError, match="threads is 0, expected 1 or more"):
+        elmokit.Embedder(pretrained, threads=0)
