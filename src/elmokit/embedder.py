@@ -16,6 +16,7 @@ from elmokit.formats.native import read_state, write_state
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.linear import Precision
+from elmokit.model.parallel import using_threads
 from elmokit.plan import Asked, Directions, Layers, in_batches, in_windows
 from elmokit.pooling import LayerReduction, Pooling, Reduction, Vectors
 from elmokit.progress import Progress
@@ -61,6 +62,9 @@ class Embedder:
     `warm` state for all (what is left after `warm_up`, ten empty sentences by default), or where
     the sentence before it ended (`carry`, as the ancestors did). With `carry`, the k-th sentence
     of a call goes on where the k-th of the call before stopped; a stream is one running text.
+
+    `precision` is that of the readers' weights on a CPU; `half` and `int8` are faster, not exact.
+    `threads` is how many torch may use here, its own setting if None.
     """
 
     def __init__(
@@ -85,7 +89,7 @@ class Embedder:
             raise InputError(f"threads is {threads}, expected 1 or more, or None for torch's own")
         self.pretrained = pretrained
         self.precision = precision
-        self._threads = threads or torch.get_num_threads()
+        self._threads = threads
         self.bilm: BiLM = pretrained.model.bilm.to(device).eval()
         self.state_way = state
         self.tokens_per_batch = tokens_per_batch
@@ -261,7 +265,7 @@ class Embedder:
     ) -> tuple[Tensor, State]:
         """The layers of sentences read together, from a state or from the one fixed state."""
         # Kept tensors must be ordinary ones, even where the caller is in inference mode.
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), using_threads(self._threads):
             if self._version != self.bilm.version():
                 self._learn_weights()
             placed = place_words(sentences)
@@ -275,7 +279,6 @@ class Embedder:
                 layers=asked.layers,
                 directions=asked.directions,
                 products=self._products,
-                threads=self._threads,
             )
 
     def _learn_weights(self) -> None:

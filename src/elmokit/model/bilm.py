@@ -15,6 +15,9 @@ from elmokit.model.lstm import Products, Reader
 from elmokit.model.parallel import side_by_side
 from elmokit.text.batch import Batch
 
+# With fewer sentences, two threads on one product are faster than one thread a direction.
+_SENTENCES_TO_READ_AT_ONCE = 48
+
 
 class BiLM(nn.Module):
     """A bidirectional language model without its softmax.
@@ -69,14 +72,13 @@ class BiLM(nn.Module):
         layers: Sequence[int] | None = None,
         directions: Sequence[Direction] | None = None,
         products: Sequence[Sequence[Products]] | None = None,
-        threads: int = 1,
     ) -> "tuple[Tensor, State]":
         """The layers asked for (0 to the number of readers' layers), and the state after.
 
         `types` (types, dim) are word vectors, `words` (sentences, steps) says where they stand.
         Layers and directions that nobody asks for are not run, and their state does not move.
-        For use without gradients, `products` are those of `pack`, and with more than one of
-        `threads` the readers read at the same time.
+        `products` are those of `pack`, for use without gradients; then many sentences are read in
+        both directions at the same time.
         """
         config = self.config
         layers = range(config.layers + 1) if layers is None else layers
@@ -114,8 +116,9 @@ class BiLM(nn.Module):
             memories[place] = memories[place].index_copy(1, order, memory)
 
         jobs = [partial(run, half) for half in range(len(directions))]
-        if threads > 1 and len(jobs) > 1 and top > 0:
-            side_by_side(jobs, threads)
+        many = products is not None and len(words) >= _SENTENCES_TO_READ_AT_ONCE
+        if many and len(jobs) > 1 and top > 0 and torch.get_num_threads() > 1:
+            side_by_side(jobs)
         else:
             for job in jobs:
                 job()

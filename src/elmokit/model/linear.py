@@ -9,6 +9,10 @@ from torch import Tensor
 
 Precision = Literal["float32", "half", "int8"]
 
+# oneDNN lays weights out for so many rows: the best at 2 to 64 rows of those tried (1, 16, 64).
+_ROWS_LAID_OUT_FOR = 16
+_FEWEST_PACKED_ROWS = 2
+
 
 class Product(Protocol):
     """A product with a fixed matrix: (rows, in) -> (rows, out)."""
@@ -17,21 +21,25 @@ class Product(Protocol):
         """The product."""
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """`sums` plus the product, put into `out`, which may be `sums` itself."""
+        """The product and `sums`, added up in `out`."""
 
 
 def make_product(weight: Tensor, bias: Tensor | None, precision: Precision) -> Product:
-    """The product with a weight (out, in) in the precision asked for, packed once.
+    """The product with a weight (out, in) for use in the precision asked for, packed once.
 
-    Packed precisions are the CPU's; elsewhere the plain product serves.
+    Packing is the CPU's way; elsewhere, and where torch has no oneDNN, the plain product serves.
     """
-    if precision == "float32" or weight.device.type != "cpu":
+    if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return PlainProduct(weight, bias)
-    return PackedProduct(weight, bias, precision)
+    if precision != "float32":
+        return RoundedProduct(weight, bias, precision)
+    if torch.backends.mkldnn.is_available():
+        return PackedProduct(weight, bias)
+    return PlainProduct(weight, bias)
 
 
 class PlainProduct:
-    """The product as torch does it."""
+    """The product as torch does it: for learning, for other devices."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight, self._bias = weight, bias
@@ -41,12 +49,38 @@ class PlainProduct:
         return F.linear(rows, self._weight, self._bias)
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """`sums` plus the product, put into `out`."""
+        """The product and `sums`, added up in `out`."""
         torch.addmm(sums, rows, self._weight.t(), out=out)
 
 
 class PackedProduct:
-    """Weights as float16 or as int8 with a scale for each output, multiplied by FBGEMM.
+    """Float32 weights, laid out once as oneDNN likes them; one row alone goes the plain way."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        weight, bias = weight.detach(), None if bias is None else bias.detach()
+        self._plain = PlainProduct(weight, bias)
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_LAID_OUT_FOR)
+        self._bias = bias
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        """The product."""
+        if len(rows) < _FEWEST_PACKED_ROWS:
+            return self._plain(rows)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(
+            rows, self._packed, self._bias, "none", [], ""
+        )
+        return product
+
+    def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
+        """The product and `sums`, added up in `out`."""
+        if len(rows) < _FEWEST_PACKED_ROWS:
+            self._plain.add_to(sums, rows, out)
+        else:
+            torch.add(sums, self(rows), out=out)
+
+
+class RoundedProduct:
+    """Weights as float16, or as int8 with a scale for each output, multiplied by FBGEMM.
 
     Sums are float32. With int8 the rows are rounded to 7 bits: 8 would saturate where the CPU has
     no VNNI.
@@ -56,19 +90,17 @@ class PackedProduct:
         self, weight: Tensor, bias: Tensor | None, precision: Literal["half", "int8"]
     ) -> None:
         quantized = torch.ops.quantized
-        bias = None if bias is None else bias.float()
+        weight, bias = weight.detach(), None if bias is None else bias.detach()
         self._arguments: tuple[Any, ...]
         if precision == "half":
             self._multiply = quantized.linear_dynamic_fp16
-            self._arguments = (quantized.linear_prepack_fp16(weight.float(), bias),)
+            self._arguments = (quantized.linear_prepack_fp16(weight, bias),)
             return
-        scales = weight.detach().abs().amax(1).clamp(min=1e-12).double() / 127
+        scales = weight.abs().amax(1).clamp(min=1e-12).double() / 127
         zeros = torch.zeros(len(weight), dtype=torch.long)
         with warnings.catch_warnings():  # torch calls it deprecated, and has nothing in its place
             warnings.simplefilter("ignore")
-            rounded = torch.quantize_per_channel(
-                weight.detach().float(), scales, zeros, 0, torch.qint8
-            )
+            rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self._multiply = quantized.linear_dynamic
         self._arguments = (quantized.linear_prepack(rounded, bias), True)  # reduce_range
 
@@ -78,5 +110,5 @@ class PackedProduct:
         return product
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """`sums` plus the product, put into `out`."""
+        """The product and `sums`, added up in `out`."""
         torch.add(sums, self(rows), out=out)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from elmokit.config import BiLMConfig
-from elmokit.model.linear import Precision, Product, make_product
+from elmokit.model.linear import PlainProduct, Precision, Product, make_product
 
 # The input's part of the gates is computed for about this many tokens at once: enough for an
 # efficient product, few enough for a sentence of any length.
@@ -98,9 +98,10 @@ class ProjectedLSTM(nn.Module):
         products: Products | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The output after each word, (tokens, dim), and the state after each sentence."""
-        if products is not None or not torch.is_grad_enabled():
-            products = products or self.pack("float32")
+        if products is not None:
             return recur(products, vectors, sizes, output, memory, self.clips)
+        if not torch.is_grad_enabled():
+            return recur(self._plain_products(), vectors, sizes, output, memory, self.clips)
         read: tuple[Tensor, Tensor, Tensor] = _Recurrence.apply(  # type: ignore[no-untyped-call]
             vectors,
             output,
@@ -116,9 +117,14 @@ class ProjectedLSTM(nn.Module):
 
     def pack(self, precision: Precision) -> Products:
         """The products of this layer, made once for use in a precision."""
-        return _products(
-            self.input_weight, self.recurrent_weight, self._whole_bias(), self.projection, precision
+        return Products(
+            make_product(self.input_weight, self._whole_bias(), precision),
+            make_product(self.recurrent_weight, None, precision),
+            None if self.projection is None else make_product(self.projection, None, precision),
         )
+
+    def _plain_products(self) -> Products:
+        return _plain(self.input_weight, self.recurrent_weight, self._whole_bias(), self.projection)
 
     def _whole_bias(self) -> Tensor:
         cell_dim = len(self.bias) // 4
@@ -134,17 +140,13 @@ class Clips(NamedTuple):
     output: float | None
 
 
-def _products(
-    input_weight: Tensor,
-    recurrent_weight: Tensor,
-    bias: Tensor,
-    projection: Tensor | None,
-    precision: Precision = "float32",
+def _plain(
+    input_weight: Tensor, recurrent_weight: Tensor, bias: Tensor, projection: Tensor | None
 ) -> Products:
     return Products(
-        make_product(input_weight, bias, precision),
-        make_product(recurrent_weight, None, precision),
-        None if projection is None else make_product(projection, None, precision),
+        PlainProduct(input_weight, bias),
+        PlainProduct(recurrent_weight, None),
+        None if projection is None else PlainProduct(projection, None),
     )
 
 
@@ -180,8 +182,7 @@ def recur(
                 input_, forget, out, candidate = gates.split(cell_dim, 1)
             products.recurrent.add_to(seen, spoken, gates)
             squashed.sigmoid_()
-            candidate.tanh_()
-            kept.mul_(forget).addcmul_(input_, candidate)
+            kept.mul_(forget).addcmul_(input_, candidate.tanh_())
             if clips.cell is not None:
                 kept.clamp_(-clips.cell, clips.cell)
             torch.tanh(kept, out=hidden).mul_(out)
@@ -222,7 +223,7 @@ class _Recurrence(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         tokens, cell_dim = len(vectors), memory.shape[1]
         trace = Trace(vectors.new_empty(tokens, 4 * cell_dim), vectors.new_empty(tokens, cell_dim))
-        products = _products(input_weight, recurrent_weight, bias, projection)
+        products = _plain(input_weight, recurrent_weight, bias, projection)
         read = recur(products, vectors, sizes, output, memory, clips, trace)
         ctx.save_for_backward(
             vectors, output, memory, input_weight, recurrent_weight, projection, read[0], *trace

@@ -1,7 +1,8 @@
 """Jobs become results, side by side: each in a thread of its own, with a share of the cores."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -9,19 +10,28 @@ import torch
 Result = TypeVar("Result")
 
 
-def side_by_side(jobs: Sequence[Callable[[], Result]], threads: int) -> list[Result]:
-    """The results of jobs that need no gradient; torch's number of threads is restored."""
-    share = max(1, threads // len(jobs))
+def side_by_side(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
+    """The results of jobs that need no gradient, each with its share of torch's threads."""
+    share = max(1, torch.get_num_threads() // len(jobs))
 
     def run(job: Callable[[], Result]) -> Result:
-        torch.set_num_threads(share)
-        with torch.no_grad():
+        with torch.no_grad(), using_threads(share):
             return job()
 
+    with ThreadPoolExecutor(len(jobs) - 1) as pool:
+        others = [pool.submit(run, job) for job in jobs[1:]]
+        return [run(jobs[0]), *(other.result() for other in others)]
+
+
+@contextmanager
+def using_threads(threads: int | None) -> Iterator[None]:
+    """Let torch compute with so many threads meanwhile; None leaves it as it is."""
     before = torch.get_num_threads()
+    if threads is None or threads == before:
+        yield
+        return
+    torch.set_num_threads(threads)
     try:
-        with ThreadPoolExecutor(len(jobs) - 1) as pool:
-            others = [pool.submit(run, job) for job in jobs[1:]]
-            return [run(jobs[0]), *(other.result() for other in others)]
+        yield
     finally:
         torch.set_num_threads(before)
