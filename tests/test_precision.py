@@ -56,12 +56,12 @@ def test_repeating_a_call_gives_the_same_bits(pretrained, precision):
         np.testing.assert_array_equal(one, again)
 
 
-@pytest.mark.parametrize("precision", ["float32", "half"])
-def test_a_sentence_does_not_feel_its_neighbours(pretrained, precision):
+@pytest.mark.parametrize(("precision", "most"), [("float32", 2e-6), ("half", 1e-5)])
+def test_a_sentence_of_unit_size_does_not_feel_its_neighbours(pretrained, precision, most):
     model = elmokit.Embedder(pretrained, precision=precision)
     together = model.embed(SENTENCES)
     for sentence, expected in zip(SENTENCES, together, strict=True):
-        np.testing.assert_allclose(model.embed([sentence])[0], expected, rtol=0, atol=5e-6)
+        np.testing.assert_allclose(model.embed([sentence])[0], expected, rtol=0, atol=most)
 
 
 @pytest.mark.parametrize("precision", WORST_COSINE)
@@ -72,7 +72,7 @@ def test_threads_change_nothing(pretrained, precision, threads):
     model = elmokit.Embedder(pretrained, precision=precision, threads=threads)
     many = model.embed(SENTENCES * 12)  # enough to be read in both directions at once
     for ours, theirs in zip(one, many[:4], strict=True):
-        close = 0.1 if precision == "int8" else 5e-6  # int8 rounds the rows of a batch together
+        close = 0.1 if precision == "int8" else 1e-5  # int8 rounds the rows of a batch together
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=close)
     assert torch.get_num_threads() == before
 

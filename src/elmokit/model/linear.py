@@ -11,7 +11,6 @@ Precision = Literal["float32", "half", "int8"]
 
 # oneDNN lays weights out for so many rows: the best at 2 to 64 rows of those tried (1, 16, 64).
 _ROWS_LAID_OUT_FOR = 16
-_FEWEST_PACKED_ROWS = 2
 
 
 class Product(Protocol):
@@ -54,29 +53,27 @@ class PlainProduct:
 
 
 class PackedProduct:
-    """Float32 weights, laid out once as oneDNN likes them; one row alone goes the plain way."""
+    """Float32 weights, laid out once as oneDNN likes them.
+
+    A row then has the same bits whatever stands beside it, if it is not alone: so a lone row is
+    multiplied twice, which takes no longer, as the time goes into reading the weights.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        weight, bias = weight.detach(), None if bias is None else bias.detach()
-        self._plain = PlainProduct(weight, bias)
-        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight, _ROWS_LAID_OUT_FOR)
-        self._bias = bias
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS_LAID_OUT_FOR)
+        self._bias = None if bias is None else bias.detach()
 
     def __call__(self, rows: Tensor) -> Tensor:
         """The product."""
-        if len(rows) < _FEWEST_PACKED_ROWS:
-            return self._plain(rows)
+        fed = rows.expand(2, -1) if len(rows) == 1 else rows
         product: Tensor = torch.ops.mkldnn._linear_pointwise(
-            rows, self._packed, self._bias, "none", [], ""
+            fed, self._weight, self._bias, "none", [], ""
         )
-        return product
+        return product[: len(rows)]
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
         """The product and `sums`, added up in `out`."""
-        if len(rows) < _FEWEST_PACKED_ROWS:
-            self._plain.add_to(sums, rows, out)
-        else:
-            torch.add(sums, self(rows), out=out)
+        torch.add(sums, self(rows), out=out)
 
 
 class RoundedProduct:
