@@ -67,13 +67,19 @@ class CharacterEncoder(nn.Module):
         seen_best = []
         for (seen, _), layer in zip(self.config.filters, self._linears(), strict=True):
             windows = characters.unfold(1, seen * character_dim, character_dim)
-            product = windows @ layer.weight.t()  # (types, windows, features)
-            seen_best.append(activate(product.amax(1) + layer.bias))
+            seen_best.append(activate(self._filter(windows, layer.weight).amax(1) + layer.bias))
         vectors = torch.cat(seen_best, 1)
 
         for highway in self.highways:
             vectors = highway(vectors)
         return vectors if self.projection is None else self.projection(vectors)
+
+    @staticmethod
+    def _filter(windows: Tensor, weight: Tensor) -> Tensor:  # -> (types, windows, features)
+        if torch.is_grad_enabled():
+            return windows @ weight.t()
+        # One product a word, as fast, and with the same bits wherever in the block it stands.
+        return torch.bmm(windows, weight.t().expand(len(windows), -1, -1))
 
     def _blocks(self, chars: Tensor) -> Iterator[tuple[Tensor, int]]:
         """Rows to encode together, and how many of their positions tell them apart.
