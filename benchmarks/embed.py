@@ -82,6 +82,7 @@ def measure_size(size: str, sentences: list, folder: Path, file_sentences: int) 
     for precision in PRECISIONS:
         found = elmokit.Embedder(pretrained, precision=precision).embed(sentences)
         print(f"{size} {precision}: {describe_difference(found, exact)}")
+        print(f"{size} {precision}: {describe_alone(pretrained, precision, sentences, found)}")
         for count in SENTENCES_PER_CALL:
             cold = speed(pretrained, precision, sentences, count, warm=False)
             warm = speed(pretrained, precision, sentences, count, warm=True)
@@ -128,6 +129,14 @@ def describe_difference(found: list, exact: list) -> str:
         f"differs from float32 by {difference.max():.1e} at most, {difference.mean():.1e} on "
         f"average (vectors of size {size:.2f}); worst cosine {cosine:.6f}"
     )
+
+
+def describe_alone(pretrained, precision: str, sentences: list, found: list) -> str:
+    """How far sentences embedded alone are from the same ones embedded together."""
+    model = elmokit.Embedder(pretrained, precision=precision)
+    alone = [model.embed([sentence])[0] for sentence in sentences[:16]]
+    difference = max(np.abs(a - b).max() for a, b in zip(alone, found, strict=False))
+    return f"alone differs from in a batch of {len(sentences)} by {difference:.1e} at most"
 
 
 def run_file(size: str, precision: str, folder: Path, count: int) -> dict:

@@ -58,6 +58,7 @@ class Store:
             "sentence_to_index": str(self._indexed),
         }
         self._digest = hashlib.sha256()
+        self._known_lines: object = None  # the digest of the lines of a file that is there
         self._lock: TextIO | None = None
         self.done = 0
         self.finished = target.exists() and not overwrite

@@ -75,7 +75,7 @@ def lines_of(source: str | None, text: list[str] | None) -> Iterator[Iterable[st
         raise typer.BadParameter("give INPUT or --text, not both")
     if text:
         for given in text:
-            if not given.isprintable() and any("\ud800" <= c <= "\udfff" for c in given):
+            if any("\ud800" <= character <= "\udfff" for character in given):
                 raise InputError(f"--text {given!r}: not UTF-8")
         yield text
     elif source is None:

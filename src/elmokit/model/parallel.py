@@ -12,15 +12,20 @@ Result = TypeVar("Result")
 
 def side_by_side(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
     """The results of jobs that need no gradient, each with its share of torch's threads."""
-    share = max(1, torch.get_num_threads() // len(jobs))
+    before = torch.get_num_threads()
+    share = max(1, before // len(jobs))
 
     def run(job: Callable[[], Result]) -> Result:
-        with torch.no_grad(), using_threads(share):
+        torch.set_num_threads(share)
+        with torch.no_grad():
             return job()
 
-    with ThreadPoolExecutor(len(jobs) - 1) as pool:
-        others = [pool.submit(run, job) for job in jobs[1:]]
-        return [run(jobs[0]), *(other.result() for other in others)]
+    try:
+        with ThreadPoolExecutor(len(jobs) - 1) as pool:
+            others = [pool.submit(run, job) for job in jobs[1:]]
+            return [run(jobs[0]), *(other.result() for other in others)]
+    finally:  # once, when all have ended: part of the setting is the whole process's
+        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -125,14 +125,13 @@ class ElmoBiLm(nn.Module):
         stateful: bool = True,
     ) -> None:
         super().__init__()
-        pretrained = formats.load(options_file, weight_file)
-        self.bilm = pretrained.model.bilm
+        self._pretrained = formats.load(options_file, weight_file)  # no module: its bilm is
+        self.bilm = self._pretrained.model.bilm
         characters = self.bilm.config.characters
         if characters is None:
             raise ConfigurationError("a word-level model has no character ids; use elmokit.load")
         self.bilm.requires_grad_(requires_grad)
         self.num_layers = self.bilm.config.layers + 1
-        self._describe = pretrained  # not a module, so not a second copy of the weights
         self._alphabet = ByteAlphabet(characters.width)
         self.stateful = stateful
         self._words: list[str] = []
@@ -157,7 +156,7 @@ class ElmoBiLm(nn.Module):
 
     def describe(self) -> dict[str, str]:
         """What a file of vectors says of the model that made them."""
-        return describe(self._describe)
+        return describe(self._pretrained)
 
     @property
     def _states(self) -> State | None:
@@ -181,9 +180,7 @@ class ElmoBiLm(nn.Module):
     def forward(self, inputs: Tensor, word_inputs: Tensor | None = None) -> Activations:
         """All layers of character ids (sentences, words, 50), or of cached words by number."""
         device = self.bilm.device
-        # AllenNLP took the characters of the whole batch where a word was not cached.
-        cached = word_inputs is not None and int(word_inputs.max()) + 2 < len(self._words)
-        if cached and word_inputs is not None:
+        if word_inputs is not None and self._knows(word_inputs):
             types, words = self._cached_types(), self._cached_places(word_inputs.to(device))
         else:
             if inputs.shape[-1] != self.width:
@@ -198,6 +195,10 @@ class ElmoBiLm(nn.Module):
             rows = torch.arange(len(words), device=device)
             self._state = self._state.with_rows(rows, after.detach())
         return {"activations": [*layers], "mask": words > 0}
+
+    def _knows(self, word_inputs: Tensor) -> bool:
+        """AllenNLP took the characters of the whole batch where a word was not cached."""
+        return bool(self._words) and bool((word_inputs + 2 < len(self._words)).all())
 
     @torch.no_grad()
     def _cached_types(self) -> Tensor:  # -> (words + 3, dim)
