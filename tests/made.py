@@ -1,6 +1,7 @@
 """Random models of any shape, as bilm-tf's files."""
 
 import json
+from collections import Counter
 
 import h5py
 import numpy as np
@@ -109,3 +110,33 @@ def make_folder(folder, *, directions=2, table_words=None, softmax_words=None, s
     if words:
         vocabulary = ["<S>", "</S>", "<UNK>", *(f"word{k}" for k in range(words - 3))]
     return write_files(folder, options, weights, vocabulary)
+
+
+def make_corpus(folder, sentences, *, vocabulary=None, valid=(), shards=1):
+    """A corpus as `elmo prepare` writes it, of sentences that are lists of words."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if vocabulary is None:
+        counts = Counter(word for sentence in sentences for word in sentence)
+        vocabulary = ["<S>", "</S>", "<UNK>", *(word for word, _ in counts.most_common())]
+    places = {word: place for place, word in enumerate(vocabulary)}
+    for sentence in sentences:
+        for word in sentence:
+            places.setdefault(word, len(places))
+    records = []
+    for shard in range(shards):
+        part = sentences[shard::shards]
+        ids = [place for sentence in part for place in (*map(places.get, sentence), 1)]
+        np.save(folder / f"{shard:05}.npy", np.array(ids, np.int32))
+        words = len(ids) - len(part)
+        records.append({"name": f"{shard:05}.npy", "sentences": len(part), "words": words})
+    for name, words in (("lexicon.txt", places), ("vocabulary.txt", vocabulary)):
+        (folder / name).write_text("".join(f"{word}\n" for word in words), "utf-8")
+    (folder / "valid.txt").write_text("".join(f"{' '.join(line)}\n" for line in valid), "utf-8")
+    record = {
+        "format": "elmokit-corpus", "version": 1, "split": "spaces",
+        "sentences": len(sentences), "words": sum(map(len, sentences)),
+        "types": len(places), "vocabulary": len(vocabulary), "shards": records,
+        "sources": [], "settings": {}, "fingerprint": "made", "report": {},
+    }  # fmt: skip
+    (folder / "corpus.json").write_text(json.dumps(record))
+    return folder

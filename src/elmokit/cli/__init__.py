@@ -9,6 +9,7 @@ from elmokit.cli.convert import convert
 from elmokit.cli.embed import embed
 from elmokit.cli.encode import encode
 from elmokit.cli.info import info
+from elmokit.cli.pretrain import pretrain
 from elmokit.errors import ElmokitError
 
 app = typer.Typer(
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 for verb in (embed, encode, info, convert):
     app.command()(verb)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(pretrain)
 
 
 def main() -> None:

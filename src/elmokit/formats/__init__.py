@@ -100,6 +100,8 @@ def convert(
 
 
 def _load_folder(folder: Path, split: str | None) -> Pretrained:
+    if (folder / "model" / native.CONFIG).is_file():  # a pretraining run: its best model
+        folder = folder / "model"
     if (folder / native.CONFIG).is_file() and (folder / native.WEIGHTS).is_file():
         return native.read_native(folder, split=split)
     options = _only(folder, sorted(folder.glob("*options*.json")), "options file (*options*.json)")

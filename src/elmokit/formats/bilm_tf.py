@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 
 from elmokit.config import BiLMConfig, CharacterConfig
-from elmokit.errors import ConfigError, FormatError
+from elmokit.errors import ConfigError, FormatError, InputError
 from elmokit.formats.options import Options, read_options, write_options
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.bilm import BiLM
 from elmokit.model.language_model import LanguageModel
-from elmokit.model.softmax import Softmax
+from elmokit.model.softmax import AdaptiveSoftmax, Softmax
 from elmokit.text.vocabulary import read_vocabulary
 
 Array = npt.NDArray[np.float32]
@@ -63,7 +63,11 @@ def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
             f"bilm-tf adds 1.0 to every forget gate, but this model adds {config.forget_bias}"
         )
     tensors = model.state_dict()
-    words = None if model.softmax is None else len(model.softmax.bias)
+    if isinstance(model.softmax, AdaptiveSoftmax):
+        raise InputError(
+            "an adaptive softmax has no place in bilm-tf's files; they hold a full or sampled one"
+        )
+    words = None if model.softmax is None else model.softmax.words
     with h5py.File(weights, "w") as file:
         for dataset in _datasets(config, softmax_words=words):
             ours = [tensors[name].float().cpu().numpy() for name in dataset.parameters]

@@ -16,7 +16,7 @@ from elmokit.formats.pretrained import Pretrained
 from elmokit.formats.record import read_record
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.language_model import LanguageModel
-from elmokit.model.softmax import Softmax
+from elmokit.model.softmax import AdaptiveSoftmax, Softmax
 from elmokit.text.split import check_splitter
 from elmokit.text.vocabulary import read_vocabulary, write_vocabulary
 
@@ -34,21 +34,27 @@ class _Description:
     split: str
     softmax_words: int | None
     bilm: BiLMConfig
+    softmax_cutoffs: tuple[int, ...] | None = None  # of an adaptive softmax
 
     def __post_init__(self) -> None:
         if self.softmax_words is not None and not 1 <= self.softmax_words <= 2**30:
             raise FormatError(f"softmax_words is {self.softmax_words}, expected 1 or more")
         check_splitter(self.split)
 
+    def softmax(self) -> Softmax | AdaptiveSoftmax | None:
+        """The softmax, not yet filled."""
+        if self.softmax_words is None:
+            return None
+        if self.softmax_cutoffs is None:
+            return Softmax(self.softmax_words, self.bilm.dim)
+        return AdaptiveSoftmax(self.softmax_words, self.bilm.dim, self.softmax_cutoffs)
+
 
 def read_native(folder: Path, *, split: str | None = None) -> Pretrained:
     """The model of a folder that `write_native` made."""
     described = read_record(folder / CONFIG, _Description, "the config.json of an elmokit model")
     with torch.device("meta"):
-        words = described.softmax_words
-        model = LanguageModel(
-            BiLM(described.bilm), None if words is None else Softmax(words, described.bilm.dim)
-        )
+        model = LanguageModel(BiLM(described.bilm), described.softmax())
     weights = folder / WEIGHTS
     tensors = _read_tensors(weights, {name: t.shape for name, t in model.state_dict().items()})
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
@@ -68,8 +74,9 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
         "elmokit",
         1,
         pretrained.split,
-        None if model.softmax is None else len(model.softmax.bias),
+        None if model.softmax is None else model.softmax.words,
         model.bilm.config,
+        model.softmax.cutoffs if isinstance(model.softmax, AdaptiveSoftmax) else None,
     )
     (folder / CONFIG).write_text(json.dumps(asdict(described), indent=2) + "\n", encoding="utf-8")
     tensors = {

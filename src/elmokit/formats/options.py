@@ -93,6 +93,55 @@ def read_options(path: Path) -> Options:
     return read_record(path, Options, "the options.json of a bilm-tf model")
 
 
+@dataclass(frozen=True)
+class TrainingOptions(Options):
+    """What options.json says of training too. The counts of words are not read: they are counted."""
+
+    bidirectional: bool = False
+    dropout: float = 0.0
+    all_clip_norm_val: float = 0.0
+    n_epochs: int = 10
+    batch_size: int = 128
+    unroll_steps: int = 20
+    n_negative_samples_batch: int = 8192
+    learning_rate: float = 0.2
+    sample_softmax: bool = True
+    share_embedding_softmax: bool = False
+
+
+def read_training_options(path: Path) -> dict[str, Any]:
+    """The settings of a pretraining run, by our names, of a bilm-tf options file."""
+    told = read_record(path, TrainingOptions, "the options.json of a bilm-tf run")
+    settings: dict[str, Any] = {
+        "dim": told.lstm.projection_dim,
+        "cell_dim": told.lstm.dim,
+        "layers": told.lstm.n_layers,
+        "skip": told.lstm.use_skip_connections,
+        "cell_clip": told.lstm.cell_clip or 0.0,
+        "output_clip": told.lstm.proj_clip or 0.0,
+        "directions": "both" if told.bidirectional else "forward",
+        "dropout": told.dropout,
+        "clip_norm": told.all_clip_norm_val,
+        "epochs": told.n_epochs,
+        "lanes": told.batch_size,
+        "steps": told.unroll_steps,
+        "negatives": told.n_negative_samples_batch,
+        "learning_rate": told.learning_rate,
+        "softmax": "sampled" if told.sample_softmax else "full",
+        "share": told.share_embedding_softmax,
+        "input": "words" if told.char_cnn is None else "characters",
+    }
+    if told.char_cnn is not None:
+        settings |= {
+            "width": told.char_cnn.max_characters_per_token,
+            "character_dim": told.char_cnn.embedding.dim,
+            "filters": told.char_cnn.filters,
+            "activation": told.char_cnn.activation,
+            "highways": told.char_cnn.n_highway or 0,
+        }
+    return settings
+
+
 def write_options(pretrained: Pretrained, path: Path) -> None:
     """The options file of a model, for readers of bilm-tf's files."""
     config = pretrained.model.bilm.config

@@ -1,11 +1,12 @@
-"""JSON becomes a checked record, or a sentence that says what is wrong with it."""
+"""JSON or named values become a checked record, or a sentence that says what is wrong with it."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from elmokit.errors import FormatError
+from elmokit.errors import ConfigError, FormatError
 
 Record = TypeVar("Record")
 
@@ -16,8 +17,18 @@ def read_record(path: Path, kind: type[Record], expected: str) -> Record:
     try:
         return TypeAdapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise FormatError(
-            f"{path}: {place}{': ' if place else ''}{first['msg']}; expected {expected}"
-        ) from None
+        raise FormatError(f"{path}: {_first_fault(error)}; expected {expected}") from None
+
+
+def make_record(values: Mapping[str, Any], kind: type[Record], name: str) -> Record:
+    """The record of those values; whole numbers serve as numbers, lists as tuples."""
+    try:
+        return TypeAdapter(kind).validate_python(dict(values))
+    except ValidationError as error:
+        raise ConfigError(f"{name}: {_first_fault(error)}") from None
+
+
+def _first_fault(error: ValidationError) -> str:
+    first = error.errors()[0]
+    place = ".".join(str(part) for part in first["loc"])
+    return f"{place}{': ' if place else ''}{first['msg']}"

@@ -16,8 +16,8 @@ _ROWS_LAID_OUT_FOR = 16
 class Product(Protocol):
     """A product with a fixed matrix: (rows, in) -> (rows, out)."""
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        """The product."""
+    def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """The product; in `out`, where that is given."""
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
         """The product and `sums`, added up in `out`."""
@@ -43,9 +43,13 @@ class PlainProduct:
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight, self._bias = weight, bias
 
-    def __call__(self, rows: Tensor) -> Tensor:
-        """The product."""
-        return F.linear(rows, self._weight, self._bias)
+    def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """The product; in `out`, where that is given."""
+        if out is None:
+            return F.linear(rows, self._weight, self._bias)
+        if self._bias is None:
+            return torch.mm(rows, self._weight.t(), out=out)
+        return torch.addmm(self._bias, rows, self._weight.t(), out=out)
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
         """The product and `sums`, added up in `out`."""
@@ -63,8 +67,9 @@ class PackedProduct:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS_LAID_OUT_FOR)
         self._bias = None if bias is None else bias.detach()
 
-    def __call__(self, rows: Tensor) -> Tensor:
+    def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
         """The product."""
+        assert out is None  # packed products are for use, which keeps nothing
         fed = rows.expand(2, -1) if len(rows) == 1 else rows
         product: Tensor = torch.ops.mkldnn._linear_pointwise(
             fed, self._weight, self._bias, "none", [], ""
@@ -101,8 +106,9 @@ class RoundedProduct:
         self._multiply = quantized.linear_dynamic
         self._arguments = (quantized.linear_prepack(rounded, bias), True)  # reduce_range
 
-    def __call__(self, rows: Tensor) -> Tensor:
+    def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
         """The product."""
+        assert out is None  # packed products are for use, which keeps nothing
         product: Tensor = self._multiply(rows, *self._arguments)
         return product
 

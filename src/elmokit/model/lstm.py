@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from elmokit.config import BiLMConfig
+from elmokit.model.dropout import Dropout
 from elmokit.model.linear import PlainProduct, Precision, Product, make_product
 
 # The input's part of the gates is computed for about this many tokens at once: enough for an
@@ -37,15 +38,19 @@ class Reader(nn.Module):
         memory: Tensor,
         top: int,
         products: "Sequence[Products] | None" = None,
+        dropout: Dropout | None = None,
     ) -> tuple[list[Tensor], Tensor, Tensor]:
         """What the layers up to `top` say after each word, and the state they end in.
 
         `vectors` and what the layers say are (tokens, dim); the states `output` and `memory` are
         (layers, sentences, dim) and (layers, sentences, cell_dim). Layers above `top` do not move.
         `products` are those of `pack`, for use; without them the layers' own weights serve.
+        In learning, each layer reads through `dropout`, and what it adds is what it read.
         """
         said, outputs, memories = [], list(output), list(memory)
         for place, layer in enumerate(self.layers[:top]):
+            if dropout is not None:
+                vectors = dropout(vectors, sizes)
             read, outputs[place], memories[place] = layer(
                 vectors, sizes, outputs[place], memories[place], products and products[place]
             )
@@ -172,14 +177,20 @@ def recur(
     spoken = output[:0]
     for window in _windows(sizes, _WINDOW_TOKENS):
         start, end = end, end + sum(window)
-        for seen in products.input(vectors[start:end]).split(window):  # (rows, 4 * cell_dim)
+        kept_gates = None if trace is None else trace.gates[start:end]
+        for seen in products.input(vectors[start:end], out=kept_gates).split(window):
+            # seen: (rows, 4 * cell_dim)
             if len(seen) != rows:  # some sentences have ended, or this is the first step
                 output[len(seen) : rows] = spoken[len(seen) :]
                 spoken = (spoken if rows else output)[: len(seen)]
                 rows = len(seen)
                 kept, gates, hidden = memory[:rows], all_gates[:rows], all_hidden[:rows]
-                squashed = gates[:, : 3 * cell_dim]
                 input_, forget, out, candidate = gates.split(cell_dim, 1)
+                squashed = gates[:, : 3 * cell_dim]
+            if trace is not None:  # the gates are kept where they are worked out
+                gates = seen
+                input_, forget, out, candidate = gates.split(cell_dim, 1)
+                squashed = gates[:, : 3 * cell_dim]
             products.recurrent.add_to(seen, spoken, gates)
             squashed.sigmoid_()
             kept.mul_(forget).addcmul_(input_, candidate.tanh_())
@@ -191,7 +202,6 @@ def recur(
             if clips.output is not None:
                 spoken.clamp_(-clips.output, clips.output)
             if trace is not None:
-                trace.gates[start : start + rows] = gates
                 trace.memories[start : start + rows] = kept
             start += rows
     output[:rows] = spoken
@@ -241,6 +251,7 @@ class _Recurrence(torch.autograd.Function):
             outputs, gates, memories,
         ) = ctx.saved_tensors  # fmt: skip
         sizes, (cell_clip, output_clip) = ctx.sizes, ctx.clips
+        cell_dim = first_memory.shape[1]
         before = _steps_before(sizes)
         first = max(sizes, default=0)
         memories_before = torch.cat([first_memory[:first], memories[before]])
@@ -250,33 +261,43 @@ class _Recurrence(torch.autograd.Function):
         # What flows into each gate before its squashing, and into each unclipped output.
         flow = torch.empty_like(gates)
         said_flow = torch.empty_like(outputs)
+        clipped_memories = _reaching(memories, cell_clip)
+        clipped_outputs = _reaching(outputs, output_clip)
         output_grad, memory_grad = output_grad.clone(), memory_grad.clone()
+        room = torch.empty_like(memory_grad)
+        into_sigmoid, into_tanh = torch.ops.aten.sigmoid_backward, torch.ops.aten.tanh_backward
         end = len(vectors)
         for rows in reversed(sizes):
             at = slice(end - rows, end)
             end -= rows
             said_grad = torch.add(outputs_grad[at], output_grad[:rows], out=said_flow[at])
-            if output_clip is not None:
-                said_grad.mul_(outputs[at].abs() < output_clip)
+            if clipped_outputs is not None:
+                said_grad.masked_fill_(clipped_outputs[at], 0)
             hidden_grad = said_grad if projection is None else said_grad @ projection
 
-            now, tanh = gates[at], tanh_memories[at]
-            input_, forget, out, candidate = (_gate(now, gate) for gate in range(4))
-            kept_grad = torch.addcmul(memory_grad[:rows], hidden_grad * out, 1 - tanh * tanh)
-            if cell_clip is not None:
-                kept_grad.mul_(memories[at].abs() < cell_clip)
-            into = flow[at]
-            _gate(into, 0).copy_(kept_grad * candidate * input_ * (1 - input_))
-            _gate(into, 1).copy_(kept_grad * memories_before[at] * forget * (1 - forget))
-            _gate(into, 2).copy_(hidden_grad * tanh * out * (1 - out))
-            _gate(into, 3).copy_(kept_grad * input_ * (1 - candidate * candidate))
-            torch.mul(kept_grad, forget, out=memory_grad[:rows])
-            torch.mm(into, recurrent_weight, out=output_grad[:rows])
+            tanh, kept_grad, product = tanh_memories[at], memory_grad[:rows], room[:rows]
+            input_, forget, out, candidate = gates[at].split(cell_dim, 1)
+            into_input, into_forget, into_out, into_candidate = flow[at].split(cell_dim, 1)
+            torch.mul(hidden_grad, tanh, out=product)
+            into_sigmoid(product, out, grad_input=into_out)
+            torch.mul(hidden_grad, out, out=product)
+            kept_grad.add_(into_tanh(product, tanh, grad_input=product))
+            if clipped_memories is not None:
+                kept_grad.masked_fill_(clipped_memories[at], 0)
+            torch.mul(kept_grad, candidate, out=product)
+            into_sigmoid(product, input_, grad_input=into_input)
+            torch.mul(kept_grad, memories_before[at], out=product)
+            into_sigmoid(product, forget, grad_input=into_forget)
+            torch.mul(kept_grad, input_, out=product)
+            into_tanh(product, candidate, grad_input=into_candidate)
+            kept_grad.mul_(forget)
+            torch.mm(flow[at], recurrent_weight, out=output_grad[:rows])
 
         wanted = ctx.needs_input_grad
         projection_grad = None
         if projection is not None and wanted[6]:
-            projection_grad = said_flow.t() @ (_gate(gates, 2) * tanh_memories)
+            out = gates[:, 2 * cell_dim : 3 * cell_dim]
+            projection_grad = said_flow.t() @ tanh_memories.mul_(out)
         return (
             flow @ input_weight if wanted[0] else None,
             output_grad,
@@ -290,9 +311,12 @@ class _Recurrence(torch.autograd.Function):
         )
 
 
-def _gate(gates: Tensor, place: int) -> Tensor:  # (rows, 4 * cell_dim) -> (rows, cell_dim)
-    cell_dim = gates.shape[1] // 4
-    return gates[:, place * cell_dim : (place + 1) * cell_dim]
+def _reaching(values: Tensor, clip: float | None) -> Tensor | None:
+    """Where values stand at the clip, so that nothing flows back; None if nowhere."""
+    if clip is None:
+        return None
+    reaching = values.abs() >= clip
+    return reaching if reaching.any() else None
 
 
 def _windows(sizes: Sequence[int], tokens: int) -> Iterator[list[int]]:

@@ -10,14 +10,14 @@ import torch
 Result = TypeVar("Result")
 
 
-def side_by_side(jobs: Sequence[Callable[[], Result]]) -> list[Result]:
-    """The results of jobs that need no gradient, each with its share of torch's threads."""
+def side_by_side(jobs: Sequence[Callable[[], Result]], *, learning: bool = False) -> list[Result]:
+    """The results of jobs, each with its share of torch's threads; gradients only in learning."""
     before = torch.get_num_threads()
     share = max(1, before // len(jobs))
 
     def run(job: Callable[[], Result]) -> Result:
         torch.set_num_threads(share)
-        with torch.no_grad():
+        with torch.set_grad_enabled(learning):
             return job()
 
     try:

@@ -1,10 +1,18 @@
-"""Vectors become word probabilities."""
+"""Vectors become word probabilities: of all words in use, of some in training."""
+
+import math
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
+from elmokit.errors import ConfigError
 from elmokit.model.draw import draw_normal
+
+# Logits are worked out for so many numbers at a time: they are many times larger than the vectors.
+_LOGITS_AT_ONCE = 2**22
 
 
 class Softmax(nn.Module):
@@ -16,6 +24,164 @@ class Softmax(nn.Module):
         self.bias = nn.Parameter(torch.zeros(words))
         draw_normal(self.weight, dim)
 
+    @property
+    def words(self) -> int:
+        """How many words it knows."""
+        return len(self.bias)
+
     def forward(self, vectors: Tensor) -> Tensor:  # (..., dim) -> (..., words)
         """The logarithm of each word's probability."""
         return F.log_softmax(F.linear(vectors, self.weight, self.bias), -1)
+
+    def log_likelihood(self, vectors: Tensor, targets: Tensor) -> Tensor:
+        """The logarithm of the probability of each target: (tokens, dim), (tokens,) -> (tokens,)."""
+        return _target_log_likelihood(self, vectors, targets)
+
+
+class AdaptiveSoftmax(nn.Module):
+    """The commonest words in full; rarer ones in classes, each with smaller vectors than the last.
+
+    Words are in order of frequency; `cutoffs` are the first ids of the classes (Grave et al. 2017).
+    """
+
+    def __init__(self, words: int, dim: int, cutoffs: tuple[int, ...]) -> None:
+        super().__init__()
+        if dim < 4 ** len(cutoffs):
+            raise ConfigError(
+                f"cutoffs is {cutoffs}: with {len(cutoffs)} classes, dim is to be "
+                f"{4 ** len(cutoffs)} or more, but it is {dim}"
+            )
+        self.cutoffs = cutoffs
+        self.words = words
+        self.classes = nn.AdaptiveLogSoftmaxWithLoss(
+            dim, words, list(cutoffs), div_value=4.0, head_bias=True
+        )
+
+    def forward(self, vectors: Tensor) -> Tensor:  # (..., dim) -> (..., words)
+        """The logarithm of each word's probability."""
+        flat: Tensor = self.classes.log_prob(vectors.reshape(-1, vectors.shape[-1]))
+        return flat.view(*vectors.shape[:-1], self.words)
+
+    def log_likelihood(self, vectors: Tensor, targets: Tensor) -> Tensor:
+        """The logarithm of the probability of each target: (tokens, dim), (tokens,) -> (tokens,)."""
+        likelihood: Tensor = self.classes(vectors, targets).output
+        return likelihood
+
+
+class Sample(NamedTuple):
+    """Words drawn as wrong answers, and the logarithm of how often each word was to be expected."""
+
+    words: Tensor  # (negatives,)
+    log_expected: Tensor  # (all words,)
+
+    @classmethod
+    def all_of(cls, words: int, like: Tensor) -> "Sample":
+        """Every word: the loss is then that of the full softmax."""
+        return cls(torch.arange(words, device=like.device), like.new_zeros(words))
+
+
+def draw_sample(words: int, negatives: int, generator: torch.Generator) -> Sample:
+    """Distinct words, the commoner the likelier: log-uniform over ids in order of frequency.
+
+    As TensorFlow draws: again and again, until there are enough different ones.
+    """
+    logs = torch.arange(1, words + 2, dtype=torch.float64).log()
+    drawn = torch.empty(0, dtype=torch.long)
+    while True:
+        more = torch.rand(4 * negatives, dtype=torch.float64, generator=generator)
+        ids = (more * math.log(words + 1)).exp_().long().sub_(1).clamp_(max=words - 1)
+        drawn = torch.cat([drawn, ids])
+        first = torch.full((words,), len(drawn)).scatter_reduce_(
+            0, drawn, torch.arange(len(drawn)), "amin"
+        )
+        order = first.argsort(stable=True)
+        if first[order[negatives - 1]] < len(drawn):
+            break
+    tries = int(first[order[negatives - 1]]) + 1
+    probability = (logs[1:] - logs[:-1]) / math.log(words + 1)
+    expected = -torch.expm1(tries * torch.log1p(-probability))
+    return Sample(order[:negatives], expected.log().float())
+
+
+def sampled_loss(
+    vectors: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, sample: Sample
+) -> Tensor:
+    """The sum of each target's negative log likelihood among the sample: a number.
+
+    (tokens, dim), (tokens,), (words, dim), (words,). A target that was also drawn as a wrong answer
+    is counted once.
+    """
+    offsets = bias - sample.log_expected
+    place = torch.full((len(bias),), -1, device=targets.device)
+    place[sample.words] = torch.arange(len(sample.words), device=targets.device)
+    loss: Tensor = _SampledLoss.apply(  # type: ignore[no-untyped-call]
+        vectors,
+        F.embedding(sample.words, weight),
+        offsets[sample.words],
+        F.embedding(targets, weight),
+        offsets[targets],
+        place[targets],
+    )
+    return loss
+
+
+class _SampledLoss(torch.autograd.Function):
+    """The loss and, worked out along with it, its gradient: so logits are never kept.
+
+    Each token has one right answer, given by vector and offset, and shares the wrong ones;
+    `same` is the wrong answer that is in truth the right one, -1 for none.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        vectors: Tensor,
+        wrong: Tensor,
+        wrong_offsets: Tensor,
+        right: Tensor,
+        right_offsets: Tensor,
+        same: Tensor,
+    ) -> Tensor:
+        vectors_grad, wrong_grad = torch.empty_like(vectors), torch.zeros_like(wrong)
+        offsets_grad = torch.zeros_like(wrong_offsets)
+        right_grad, doubt = torch.empty_like(right), torch.empty_like(right_offsets)
+        loss = vectors.new_zeros((), dtype=torch.float64)
+        at_once = max(1, _LOGITS_AT_ONCE // max(1, len(wrong)))
+        logits = vectors.new_empty(min(at_once, len(vectors)), len(wrong))
+        for begin in range(0, len(vectors), at_once):
+            at = slice(begin, begin + at_once)
+            now = vectors[at]
+            scores = torch.addmm(wrong_offsets, now, wrong.t(), out=logits[: len(now)])
+            hits = (same[at] >= 0).nonzero().flatten()
+            scores[hits, same[at][hits]] = -math.inf
+            score = (now * right[at]).sum(1).add_(right_offsets[at])
+            largest = torch.maximum(scores.amax(1), score)
+            scores.sub_(largest[:, None]).exp_()
+            own = (score - largest).exp_()
+            total = scores.sum(1).add_(own)
+            loss += (largest - score + total.log()).sum(dtype=torch.float64)
+
+            scores.div_(total[:, None])
+            torch.sub(own / total, 1, out=doubt[at])
+            torch.addmm(
+                doubt[at][:, None] * right[at], scores, wrong, out=vectors_grad[at]
+            )
+            wrong_grad.addmm_(scores.t(), now)
+            offsets_grad.add_(scores.sum(0))
+            torch.mul(doubt[at][:, None], now, out=right_grad[at])
+        ctx.save_for_backward(vectors_grad, wrong_grad, offsets_grad, right_grad, doubt)
+        return loss.to(vectors.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        return (*(grad * kept for kept in ctx.saved_tensors), None)
+
+
+def _target_log_likelihood(softmax: Softmax, vectors: Tensor, targets: Tensor) -> Tensor:
+    at_once = max(1, _LOGITS_AT_ONCE // softmax.words)
+    parts = [
+        softmax(now).gather(1, wanted[:, None])[:, 0]
+        for now, wanted in zip(vectors.split(at_once), targets.split(at_once), strict=True)
+    ]
+    return torch.cat(parts) if parts else vectors.new_zeros(0)

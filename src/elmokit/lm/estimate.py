@@ -1,0 +1,90 @@
+"""A run that has not begun becomes a page: what it will take, and whether it can work."""
+
+import resource
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from elmokit.errors import OutputError
+from elmokit.formats.pretrained import Pretrained
+from elmokit.lm.corpus import Corpus
+from elmokit.lm.inherit import inherit
+from elmokit.lm.run import Run
+from elmokit.lm.settings import Settings
+from elmokit.lm.validate import validate
+
+_UPDATES_TIMED = 3
+
+
+def estimate(
+    corpus: Corpus,
+    settings: Settings,
+    out: str | Path,
+    *,
+    init_from: Pretrained | None = None,
+    device: str | torch.device = "cpu",
+) -> str:
+    """Parameters, memory, updates and time, after everything was tried that can fail later.
+
+    Every shard is read, a few updates are done, a held-out sentence is scored, and a checkpoint is
+    written beside `out` and removed.
+    """
+    for shard in corpus.shards:
+        ids = np.load(shard, mmap_mode="r")
+        assert 0 <= ids.min() <= ids.max() < len(corpus.lexicon)
+    run = Run(corpus, settings, device=torch.device(device))
+    told = [] if init_from is None else [inherit(run.pretrained, init_from)]
+    run.update()
+    started = time.perf_counter()
+    for _ in range(_UPDATES_TIMED):
+        run.update()
+    seconds = (time.perf_counter() - started) / _UPDATES_TIMED
+    validate(run.pretrained, corpus.valid[:2], settings, last=True)
+    size = _write_once(run, Path(out))
+
+    counts = {
+        "encoder": run.model.bilm.encoder,
+        "readers": run.model.bilm.readers,
+        "softmax": run.model.softmax,
+    }
+    parameters = {
+        name: sum(p.numel() for p in part.parameters()) for name, part in counts.items() if part
+    }
+    hours = seconds * run.updates / 3600
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    return "\n".join(
+        [
+            *told,
+            f"text: {corpus.words:,} words, {corpus.sentences:,} sentences, "
+            f"{len(corpus.vocabulary):,} words to predict, {len(corpus.valid):,} sentences held out",
+            "parameters: "
+            + ", ".join(f"{name} {count:,}" for name, count in parameters.items())
+            + f"; {sum(parameters.values()):,} in all",
+            f"memory: {peak:,.0f} MB at most so far; a checkpoint takes {size / 2**20:,.0f} MB on disk",
+            f"updates: {run.updates:,} of {run.words_per_update:,} words, "
+            f"{run.updates_per_epoch:,.0f} for all the text once",
+            f"time: {run.words_per_update / seconds:,.0f} tokens/s, {hours:,.1f} hours without "
+            "validation",
+        ]
+    )
+
+
+def _write_once(run: Run, out: Path) -> int:
+    """The bytes of a checkpoint, after it was written where the run will be kept."""
+    place = out if out.is_dir() else out.parent
+    try:
+        with tempfile.TemporaryDirectory(prefix=".elmokit.", dir=place) as folder:
+            run.checkpoint().write(Path(folder))
+            size = sum(file.stat().st_size for file in Path(folder).iterdir())
+    except OSError as error:
+        raise OutputError(f"{place}: cannot be written ({error.strerror or error})") from None
+    free = shutil.disk_usage(place).free
+    if free < 3 * size:  # two checkpoints while one replaces the other, and the model
+        raise OutputError(
+            f"{place}: {free / 2**20:,.0f} MB are free, but a run needs {3 * size / 2**20:,.0f} MB"
+        )
+    return size

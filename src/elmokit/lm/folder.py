@@ -1,0 +1,92 @@
+"""A run becomes a folder: its settings, its log, its newest checkpoint and its best model."""
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from elmokit import formats
+from elmokit.errors import InputError, OutputError
+from elmokit.lm.checkpoint import NAME, Checkpoint, read_checkpoint
+from elmokit.lm.corpus import Corpus
+from elmokit.lm.distributed import Ranks
+from elmokit.lm.run import Run
+from elmokit.lm.settings import Settings, differing, parse_settings
+from elmokit.lm.validate import Validation
+
+SETTINGS, MODEL = "settings.toml", "model"
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run is kept; only the first rank writes."""
+
+    path: Path
+    writes: bool
+
+    @classmethod
+    def open(
+        cls, path: str | Path, corpus: Corpus, settings: Settings, ranks: Ranks
+    ) -> "RunFolder":
+        """The folder of a run, new or one that the same settings and text made."""
+        folder = cls(Path(path), ranks.first)
+        if folder.writes:
+            folder._make(settings)
+        ranks.told_by_first(None)  # the others wait until it is there
+        checkpoint = read_checkpoint(folder.path)
+        if checkpoint is None:
+            return folder
+        if checkpoint.corpus != corpus.fingerprint:
+            raise InputError(
+                f"{folder.path}: this run reads another text than {corpus.folder}; give its own "
+                "text, or another --out"
+            )
+        before = parse_settings(checkpoint.settings, str(folder.path / NAME))
+        if changed := differing(settings, before):
+            told = ", ".join(f"{n} {getattr(before, n)} → {getattr(settings, n)}" for n in changed)
+            raise InputError(
+                f"{folder.path}: this run has other settings ({told}); go on with the same, or give "
+                "another --out (and --init-from, to begin with this model)"
+            )
+        return folder
+
+    def save_model(self, run: Run, validation: Validation | None) -> None:
+        """Put the model in place of the best one so far."""
+        if not self.writes:
+            return
+        run.model.share_table()
+        new, old, place = (self.path / name for name in (".model.new", ".model.old", MODEL))
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+        formats.save(replace(run.pretrained, card=_card(run, validation)), new)
+        if place.exists():
+            place.rename(old)
+        new.rename(place)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Put the checkpoint in place of the last one."""
+        if self.writes:
+            checkpoint.write(self.path)
+
+    def _make(self, settings: Settings) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            (self.path / SETTINGS).write_text(settings.to_toml(), encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"{self.path}: cannot be written ({error.strerror})") from None
+        old, place = self.path / ".model.old", self.path / MODEL
+        if old.exists() and not place.exists():  # killed between two names
+            old.rename(place)
+
+
+def _card(run: Run, validation: Validation | None) -> str:
+    corpus, settings = run.corpus, run.settings
+    parameters = sum(parameter.numel() for parameter in run.model.parameters())
+    return (
+        "# An ELMo model\n\n"
+        f"Pretrained by elmokit on {corpus.words:,} words in {corpus.sentences:,} sentences, split "
+        f"by `{corpus.split}`; {len(corpus.vocabulary):,} words to predict; {parameters:,} "
+        f"parameters; {run.done:,} updates of {run.words_per_update:,} words.\n\n"
+        f"Held-out text: {validation or 'none'}.\n\n"
+        f"Settings:\n\n```toml\n{settings.to_toml()}```\n"
+    )

@@ -1,0 +1,108 @@
+"""Updates become lines: JSON for machines, a sentence for people, curves for TensorBoard."""
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from elmokit.lm.distributed import Ranks
+from elmokit.lm.run import Run, Update
+from elmokit.lm.validate import Validation
+
+NAME = "log.jsonl"
+
+
+class Log:
+    """The log of a run; what was logged after the checkpoint it goes on from is forgotten.
+
+    TensorBoard's files are written where tensorboard is installed.
+    """
+
+    def __init__(self, folder: Path, run: Run, ranks: Ranks) -> None:
+        self._path, self._run, self._ranks = folder / NAME, run, ranks
+        self._updates: list[Update] = []
+        self._started = time.monotonic()
+        self._board: Any = None
+        if ranks.first:
+            self._forget_after(run.done)
+            self._board = _open_board(folder / "tensorboard", run.done)
+
+    def add(self, update: Update) -> None:
+        """One more update is done."""
+        self._updates.append(update)
+
+    def write_progress(self) -> str:
+        """A line about the updates since the last one."""
+        run, updates = self._run, self._updates
+        count = max(1, len(updates))
+        columns = zip(*(update.losses for update in updates), strict=True)
+        losses = self._ranks.mean([sum(column) / count for column in columns])
+        seconds = time.monotonic() - self._started
+        words_per_second = count * run.words_per_update / seconds
+        left = (run.updates - run.done) * seconds / count
+        name = "sampled loss" if run.settings.softmax == "sampled" else "loss"
+        record = {
+            "update": run.done,
+            "epoch": round(run.done / run.updates_per_epoch, 4),
+            name.replace(" ", "_"): dict(zip(run.config.directions, losses, strict=True)),
+            "gradient_norm": sum(update.gradient_norm for update in updates) / count,
+            "learning_rate": updates[-1].learning_rate if updates else 0.0,
+            "tokens_per_second": round(words_per_second, 1),
+        }
+        self._write(record)
+        self._updates, self._started = [], time.monotonic()
+        told = ", ".join(
+            f"{way} {loss:.3f}" for way, loss in zip(run.config.directions, losses, strict=True)
+        )
+        return (
+            f"update {run.done:,} of {run.updates:,}: {name} {told}; "
+            f"{words_per_second:,.0f} tokens/s, {int(left) // 3600}:{int(left) // 60 % 60:02d} left"
+        )
+
+    def write_validation(self, validation: Validation | None) -> str:
+        """A line about a validation."""
+        started = time.monotonic()
+        if validation is not None:
+            self._write({"update": self._run.done, "perplexity": asdict(validation)})
+        self._started += time.monotonic() - started
+        return str(validation or "no held-out text: the model is saved as it is")
+
+    def close(self) -> None:
+        """Nothing more will be written."""
+        if self._board is not None:
+            self._board.close()
+
+    def _write(self, record: dict[str, Any]) -> None:
+        if not self._ranks.first:
+            return
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+        if self._board is not None:
+            for name, value in _flat(record):
+                self._board.add_scalar(name, value, self._run.done)
+
+    def _forget_after(self, update: int) -> None:
+        if not self._path.exists():
+            return
+        lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
+        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["update"] <= update]
+        self._path.write_text("".join(kept), encoding="utf-8")
+
+
+def _flat(record: dict[str, Any], prefix: str = "") -> "list[tuple[str, float]]":
+    found: list[tuple[str, float]] = []
+    for key, value in record.items():
+        if isinstance(value, dict):
+            found += _flat(value, f"{prefix}{key}/")
+        elif value is not None and key != "update":
+            found.append((prefix + key, float(value)))
+    return found
+
+
+def _open_board(folder: Path, done: int) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  (an extra, and slow)
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder), purge_step=done + 1)

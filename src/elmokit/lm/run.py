@@ -1,0 +1,247 @@
+"""A corpus and settings become a run: a model, its optimiser, and lanes that stand in the text."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from elmokit.config import BiLMConfig, Direction
+from elmokit.errors import ConfigError, NumericError
+from elmokit.formats.pretrained import Pretrained
+from elmokit.lm.checkpoint import Checkpoint
+from elmokit.lm.corpus import UNKNOWN_ID, Corpus
+from elmokit.lm.distributed import Ranks
+from elmokit.lm.optimizer import clip_gradients, learning_rate, make_optimizer
+from elmokit.lm.segment import Segments
+from elmokit.lm.settings import Settings
+from elmokit.lm.step import Learnt, Reading, add_gradients
+from elmokit.lm.stream import Ids, Stream, Window
+from elmokit.model.bilm import BiLM, State
+from elmokit.model.dropout import Dropout
+from elmokit.model.language_model import LanguageModel
+from elmokit.model.parallel import using_threads
+from elmokit.model.softmax import AdaptiveSoftmax, Sample, Softmax, draw_sample
+
+# A table whose gradient touches less than this share of its rows is updated row by row.
+_SPARSE_SHARE = 0.25
+# The kinds of random choices of an update, each drawn from a seed of its own.
+_RESET, _SAMPLE, _DROPOUT = range(3)
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one update gave."""
+
+    losses: list[float]  # of each direction, in nats a word
+    gradient_norm: float
+    learning_rate: float
+
+
+class Run:
+    """A model that learns from a corpus, update by update.
+
+    Every random choice of an update follows from the seed and the update's number, and lanes are
+    split over ranks: so a run that was stopped, or spread over several ranks, learns the same.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        settings: Settings,
+        *,
+        device: torch.device | None = None,
+        ranks: Ranks | None = None,
+    ) -> None:
+        self.corpus, self.settings = corpus, settings
+        self._device, self._ranks = device or torch.device("cpu"), ranks or Ranks()
+        self._mine = self._ranks.share(settings.lanes)
+        torch.manual_seed(settings.seed)
+        self.model = make_model(settings, len(corpus.vocabulary)).to(self._device)
+        self.pretrained = Pretrained(self.model, corpus.vocabulary, corpus.split)
+        self._optimizer = make_optimizer(self.model, settings)
+        self.config: BiLMConfig = self.model.bilm.config
+        self._streams = [self._stream(direction) for direction in self.config.directions]
+        each = self._mine.stop - self._mine.start
+        self._state = State.zeros(self.config, each, like=next(self.model.parameters()))
+        self.done = 0
+        self.best, self.best_update = float("inf"), 0
+        self.updates = settings.updates or max(1, int(settings.epochs * self.updates_per_epoch))
+
+    @property
+    def updates_per_epoch(self) -> float:
+        """How many updates read the text once; a sentence has one more prediction than words."""
+        settings = self.settings
+        predictions = self.corpus.words + self.corpus.sentences
+        return predictions / (settings.lanes * settings.steps * settings.accumulate)
+
+    @property
+    def words_per_update(self) -> int:
+        """How many words each direction predicts in an update, over all ranks."""
+        return self.settings.lanes * self.settings.steps * self.settings.accumulate
+
+    def update(self) -> Update:
+        """Read the next windows, and learn from them."""
+        settings = self.settings
+        rate = learning_rate(settings, self.done, self.updates)
+        for group in self._optimizer.param_groups:
+            group["lr"] = rate
+        self._optimizer.zero_grad(set_to_none=True)
+        losses = []
+        with using_threads(settings.threads or None), self._autocast():
+            for part in range(settings.accumulate):
+                windows = [stream.window() for stream in self._streams]
+                learnt = self._learn(windows, part)
+                self._check(learnt, windows)
+                self._state = learnt.state
+                losses.append(learnt.losses)
+            self._ranks.average_gradients(self.model.parameters())
+            norm = clip_gradients(self.model.parameters(), settings.clip_norm)
+            self._optimizer.step()
+        self.done += 1
+        means = [sum(column) / len(losses) for column in zip(*losses, strict=True)]
+        return Update(means, norm, rate)
+
+    @property
+    def over(self) -> bool:
+        """Whether all updates are done, or validation has not become better for too long."""
+        waited = self.settings.patience * self.settings.validate_every
+        return self.done >= self.updates or 0 < waited <= self.done - self.best_update
+
+    def due(self, every: int) -> bool:
+        """Whether it is time for what is done every so many updates, and at the end."""
+        return self.done >= self.updates or (every > 0 and self.done % every == 0)
+
+    def checkpoint(self) -> Checkpoint:
+        """All that this run is; every rank must ask for it at the same time."""
+        return Checkpoint(
+            update=self.done,
+            weights=self.model.state_dict(),
+            optimizer=self._optimizer.state_dict(),
+            output=self._ranks.gather(self._state.output, 2),
+            memory=self._ranks.gather(self._state.memory, 2),
+            positions=[stream.position for stream in self._streams],
+            best=self.best,
+            best_update=self.best_update,
+            settings=self.settings.to_toml(),
+            corpus=self.corpus.fingerprint,
+        )
+
+    def go_on(self, checkpoint: Checkpoint) -> None:
+        """Be the run that a checkpoint was taken of."""
+        self.done = checkpoint.update
+        self.best, self.best_update = checkpoint.best, checkpoint.best_update
+        self.model.load_state_dict(checkpoint.weights)
+        self._optimizer.load_state_dict(checkpoint.optimizer)
+        self._state = State(
+            checkpoint.output[:, :, self._mine].to(self._device),
+            checkpoint.memory[:, :, self._mine].to(self._device),
+        )
+        for stream, position in zip(self._streams, checkpoint.positions, strict=True):
+            stream.seek(position)
+
+    def _stream(self, direction: Direction) -> Stream:
+        settings = self.settings
+        apart = settings.streams == "independent" and direction == "backward"
+        return Stream(
+            self.corpus.shards,
+            lanes=settings.lanes,
+            steps=settings.steps,
+            direction=direction,
+            shuffle=settings.shuffle,
+            seed=settings.seed + apart,
+        )
+
+    def _learn(self, windows: list[Window], part: int) -> Learnt:
+        settings = self.settings
+        mine = [window.lanes(self._mine) for window in windows]
+        types, places = np.unique([window.inputs for window in mine], return_inverse=True)
+        chars, _ = self.pretrained.alphabet.encode([self.corpus.lexicon[t] for t in types])
+        chars = np.vstack([np.zeros_like(chars[:1]), chars])  # row 0 is padding
+        places = places.reshape(len(mine), -1) + 1
+        return add_gradients(
+            self.model,
+            torch.from_numpy(chars).to(self._device),
+            [
+                self._reading(direction, windows[direction], places[direction], part)
+                for direction in range(len(mine))
+            ],
+            self._state,
+            scale=settings.steps / settings.accumulate,
+            sparse=self._sparse,
+        )
+
+    def _reading(self, direction: int, window: Window, places: Ids, part: int) -> Reading:
+        settings, device = self.settings, self._device
+        seed = (settings.seed, self.done, part, direction)
+        chances = np.random.default_rng([_RESET, *seed]).random(window.inputs.shape)
+        resets = window.starts & (chances < settings.reset)
+        dropout = torch.Generator(device)
+        dropout.manual_seed(_one_number(_DROPOUT, *seed, self._ranks.rank))
+        targets = window.targets[self._mine].flatten()
+        targets[targets >= len(self.corpus.vocabulary)] = UNKNOWN_ID
+        return Reading(
+            torch.from_numpy(places).to(device),
+            torch.from_numpy(targets).to(device),
+            Segments.of(resets[self._mine]).to(device),
+            Dropout(settings.dropout, dropout, settings.locked),
+            self._sample(seed),
+        )
+
+    def _sample(self, seed: tuple[int, ...]) -> Sample | None:
+        words, negatives = len(self.corpus.vocabulary), self.settings.negatives
+        if self.settings.softmax == "adaptive":
+            return None
+        if self.settings.softmax == "full" or negatives >= words:
+            return Sample.all_of(words, like=next(self.model.parameters()))
+        generator = torch.Generator()
+        generator.manual_seed(_one_number(_SAMPLE, *seed))
+        drawn, log_expected = draw_sample(words, negatives, generator)
+        return Sample(drawn.to(self._device), log_expected.to(self._device))
+
+    @property
+    def _sparse(self) -> bool:
+        """Whether the gradient of the softmax's table is kept by rows."""
+        settings, words = self.settings, len(self.corpus.vocabulary)
+        possible = settings.optimizer == "adagrad" and self._ranks.size == 1
+        if settings.table == "sparse" and not possible:
+            raise ConfigError('table is "sparse", which works with Adagrad on one rank only')
+        touched = 2 * (settings.negatives + settings.lanes * settings.steps)
+        few = settings.softmax == "sampled" and touched < _SPARSE_SHARE * words
+        return settings.table == "sparse" or (settings.table == "auto" and possible and few)
+
+    def _check(self, learnt: Learnt, windows: list[Window]) -> None:
+        """Refuse to learn from what is not a number, and name the text it came from."""
+        if np.isfinite(learnt.losses).all():
+            return
+        direction = int(np.argmin(np.isfinite(learnt.losses)))
+        finite = learnt.state.memory[direction].isfinite().all(2).all(0)  # (lanes,)
+        lane = int(finite.long().argmin()) + self._mine.start
+        words = [self.corpus.lexicon[word] for word in windows[direction].inputs[lane]]
+        raise NumericError(
+            f"update {self.done}: the {self.config.directions[direction]} loss is "
+            f"{learnt.losses[direction]}; lane {lane} was reading {' '.join(words)!r}. "
+            "The last checkpoint is whole; try a smaller learning_rate or clip_norm"
+        )
+
+    @contextmanager
+    def _autocast(self) -> Iterator[None]:
+        enabled = self.settings.precision == "bfloat16"
+        with torch.autocast(self._device.type, torch.bfloat16, enabled=enabled):
+            yield
+
+
+def make_model(settings: Settings, words: int) -> LanguageModel:
+    """A new model with random weights."""
+    softmax = (
+        AdaptiveSoftmax(words, settings.dim, tuple(c for c in settings.cutoffs if c < words))
+        if settings.softmax == "adaptive"
+        else Softmax(words, settings.dim)
+    )
+    return LanguageModel(BiLM(settings.bilm(words)), softmax, share=settings.share)
+
+
+def _one_number(*seed: int) -> int:
+    """One seed of several numbers."""
+    return int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0] >> np.uint64(1))

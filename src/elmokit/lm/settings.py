@@ -1,0 +1,223 @@
+"""A preset, a TOML file and options become the settings of a pretraining run."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from elmokit.config import PUBLISHED_FILTERS, BiLMConfig, CharacterConfig, Direction
+from elmokit.errors import ConfigError
+from elmokit.formats.options import read_training_options
+from elmokit.formats.record import make_record
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+def _says(help: str, default: Any) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every number of a pretraining run: the model's shape, the softmax, the text, the learning."""
+
+    dim: int = _says("size of a word vector and of a reader's output", 128)
+    cell_dim: int = _says("size of a reader's memory", 1024)
+    layers: int = _says("layers of each reader", 2)
+    skip: bool = _says("each layer from the second on adds what it read", True)
+    cell_clip: float = _says("largest number in a memory; 0 for no limit", 3.0)
+    output_clip: float = _says("largest number in an output; 0 for no limit", 3.0)
+    directions: Literal["both", "forward", "backward"] = _says("which readers there are", "both")
+    input: Literal["characters", "words"] = _says("what is read of a word", "characters")
+    width: int = _says("characters a word has at most, with its two marks", 50)
+    character_dim: int = _says("size of a character's vector", 16)
+    filters: tuple[tuple[int, int], ...] = _says(
+        "(characters seen, features) of each filter", PUBLISHED_FILTERS
+    )
+    activation: Literal["relu", "tanh"] = _says("of the filters", "relu")
+    highways: int = _says("highway layers after the filters", 1)
+
+    softmax: Literal["sampled", "full", "adaptive"] = _says("how words are predicted", "sampled")
+    negatives: int = _says("wrong answers drawn for each direction and window", 8192)
+    cutoffs: tuple[int, ...] = _says("first words of the adaptive softmax's classes", (4000, 20000))
+    share: bool = _says("words are predicted with the vectors by which they are read", False)
+    table: Literal["auto", "sparse", "dense"] = _says("gradient of the softmax's table", "auto")
+
+    lanes: int = _says("texts read side by side, over all ranks", 128)
+    steps: int = _says("words of a window; gradients end at its edge", 20)
+    reset: float = _says("probability that a lane starts a sentence from zero", 0.5)
+    shuffle: Literal["sentences", "shards", "none"] = _says("what each epoch mixes", "sentences")
+    streams: Literal["same", "independent"] = _says(
+        "whether both readers read the same sentences at the same time", "same"
+    )
+    epochs: float = _says("how often the text is read", 10.0)
+    updates: int = _says("how many updates instead, if not 0", 0)
+
+    dropout: float = _says("share of numbers missing before each layer and the softmax", 0.1)
+    locked: bool = _says("the same numbers are missing at each step of a window", False)
+
+    optimizer: Literal["adagrad", "adamw"] = _says("how gradients change weights", "adagrad")
+    learning_rate: float = _says("size of an update", 0.2)
+    accumulator: float = _says("what Adagrad's sums start from", 1.0)
+    decay: float = _says("AdamW's weight decay", 0.01)
+    beta: float = _says("AdamW's memory of squared gradients", 0.99)
+    warm_up: int = _says("updates until the learning rate is reached", 0)
+    schedule: Literal["constant", "linear", "cosine"] = _says(
+        "how the learning rate falls", "constant"
+    )
+    final_rate: float = _says("share of the learning rate that is left at the end", 0.05)
+    clip_norm: float = _says("largest length of all gradients together; 0 for no limit", 10.0)
+    accumulate: int = _says("windows whose gradients make one update", 1)
+    precision: Literal["float32", "bfloat16"] = _says(
+        "of the products outside the recurrence", "float32"
+    )
+
+    validate_every: int = _says("updates between validations; 0 for none but the last", 1000)
+    validate_words: int = _says("held-out words of a validation, all in the last; 0: all", 50000)
+    patience: int = _says("validations without a better one before stopping; 0: never", 0)
+    checkpoint_minutes: float = _says("time between checkpoints", 10.0)
+    log_every: int = _says("updates between lines of the log", 50)
+    seed: int = _says("of every random choice", 0)
+    threads: int = _says("threads to compute with; 0 for torch's own choice", 0)
+
+    def __post_init__(self) -> None:
+        positive = ("lanes", "steps", "negatives", "accumulate", "log_every", "learning_rate")
+        for name in positive:
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
+        for name in ("reset", "dropout", "final_rate"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected 0 to 1")
+        if self.dropout == 1:
+            raise ConfigError("dropout is 1, which leaves nothing; expected less")
+        if not (self.epochs > 0 or self.updates > 0):
+            raise ConfigError("epochs and updates are both 0; say how long to train")
+        if self.share and self.input != "words":
+            raise ConfigError(
+                "share is true, but words are read by their characters: there is no table to share"
+            )
+        if self.share and self.softmax == "adaptive":
+            raise ConfigError("share is true: an adaptive softmax has no table of whole vectors")
+        if sorted(set(self.cutoffs)) != list(self.cutoffs) or not self.cutoffs:
+            raise ConfigError(f"cutoffs is {self.cutoffs}, expected rising numbers")
+
+    def bilm(self, words: int) -> BiLMConfig:
+        """The shape of the biLM, of which a word-level one has a table of so many words."""
+        readers: dict[str, tuple[Direction, ...]] = {
+            "both": ("forward", "backward"),
+            "forward": ("forward",),
+            "backward": ("backward",),
+        }
+        characters = CharacterConfig(
+            width=self.width,
+            character_dim=self.character_dim,
+            filters=self.filters,
+            activation=self.activation,
+            highways=self.highways,
+        )
+        return BiLMConfig(
+            dim=self.dim,
+            cell_dim=self.cell_dim,
+            layers=self.layers,
+            characters=characters if self.input == "characters" else None,
+            table_words=words if self.input == "words" else None,
+            directions=readers[self.directions],
+            skip=self.skip,
+            cell_clip=self.cell_clip or None,
+            output_clip=self.output_clip or None,
+        )
+
+    def to_toml(self) -> str:
+        """The settings as a TOML file, each with what it means."""
+        lines = [
+            f"{f.name} = {json.dumps(getattr(self, f.name))}  # {f.metadata['help']}\n"
+            for f in fields(self)
+        ]
+        return "".join(lines)
+
+
+# The published sizes, trained as published; a tiny one to try things; and the one that ships.
+PRESETS = {
+    "tiny": Settings(
+        dim=32, cell_dim=128, filters=((1, 16), (2, 16), (3, 32)), lanes=16, negatives=512
+    ),
+    "small": Settings(),
+    "medium": Settings(dim=256, cell_dim=2048),
+    "original": Settings(dim=512, cell_dim=4096, highways=2),
+    "english": Settings(
+        dim=224,
+        cell_dim=768,
+        filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 192), (6, 192)),
+        negatives=4096,
+        steps=32,
+        reset=0.9,
+        dropout=0.0,
+        optimizer="adamw",
+        learning_rate=0.002,
+        warm_up=500,
+        clip_norm=32.0,
+    ),
+}
+
+
+def read_settings(source: str | Path | None, given: Mapping[str, str]) -> Settings:
+    """The settings of a preset, a TOML file or a bilm-tf options file, some of them replaced.
+
+    A TOML file may begin from a preset: `preset = "small"`.
+    """
+    if source is None:
+        values: dict[str, Any] = {}
+    elif str(source) in PRESETS:
+        values = {"preset": str(source)}
+    elif str(source).endswith(".json"):
+        values = read_training_options(Path(source))
+    else:
+        values = _read_toml(Path(source))
+    preset = values.pop("preset", "small")
+    if preset not in PRESETS:
+        raise ConfigError(f"no preset is called {preset!r}, expected one of {sorted(PRESETS)}")
+    name = "the settings" if source is None else str(source)
+    known = {f.name for f in fields(Settings)}
+    for key in (*values, *given):
+        if key not in known:
+            raise ConfigError(f"{name}: there is no setting {key!r}; known are {sorted(known)}")
+    values |= {key: _parse(key, text) for key, text in given.items()}
+    merged = asdict(PRESETS[preset]) | values
+    return make_record(merged, Settings, name)
+
+
+def parse_settings(toml: str, name: str) -> Settings:
+    """The settings that `to_toml` wrote."""
+    return make_record(tomllib.loads(toml), Settings, name)
+
+
+def differing(mine: Settings, other: Settings) -> list[str]:
+    """The names of settings that differ and change what is learnt."""
+    harmless = {"log_every", "checkpoint_minutes", "threads"}
+    return [
+        f.name
+        for f in fields(Settings)
+        if f.name not in harmless and getattr(mine, f.name) != getattr(other, f.name)
+    ]
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file, and no preset ({', '.join(PRESETS)}) either")
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not a TOML file ({error})") from None
+
+
+def _parse(name: str, text: str) -> Any:
+    """A value as TOML would have it; a bare word is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

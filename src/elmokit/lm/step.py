@@ -1,0 +1,148 @@
+"""Windows become gradients: what one step of learning works out."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from elmokit.lm.segment import Segments
+from elmokit.model.bilm import State
+from elmokit.model.dropout import Dropout
+from elmokit.model.language_model import LanguageModel
+from elmokit.model.parallel import side_by_side
+from elmokit.model.softmax import AdaptiveSoftmax, Sample, Softmax, sampled_loss
+
+# Readers with fewer numbers in a layer's memory, all lanes together, would wait for Python's lock.
+_NUMBERS_TO_LEARN_AT_ONCE = 2**15
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one reader reads and is to predict in a step."""
+
+    words: Tensor  # (lanes * steps,), rows of the batch's word types
+    targets: Tensor  # (lanes * steps,), words of the softmax
+    segments: Segments
+    dropout: Dropout
+    sample: Sample | None  # wrong answers; None for a softmax that needs none
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """The loss of each direction, a mean over its words, and the state its lanes end in."""
+
+    losses: list[float]
+    state: State
+
+
+def add_gradients(
+    model: LanguageModel,
+    chars: Tensor,
+    readings: Sequence[Reading],
+    state: State,
+    *,
+    scale: float,
+    sparse: bool,
+) -> Learnt:
+    """Add to the weights' gradients those of the mean loss of all directions, times `scale`.
+
+    Each word type is encoded once for both readers, which learn at the same time: what they share,
+    the word vectors and the softmax, is cut off before them and its gradient passed on after them.
+    """
+    bilm = model.bilm
+    types = bilm.encode(chars)
+    vectors = types.detach().requires_grad_()
+    answers = _Answers.of(model, readings)
+    outputs, memories = list(state.output), list(state.memory)
+    losses = [0.0] * len(readings)
+
+    def learn(direction: int) -> None:
+        reading = readings[direction]
+        segments = reading.segments
+        fresh = segments.fresh[:, None]
+        read, output, memory = bilm.readers[direction](
+            F.embedding(reading.words[segments.tokens], vectors),
+            segments.sizes,
+            outputs[direction][:, segments.lanes].masked_fill(fresh, 0),
+            memories[direction][:, segments.lanes].masked_fill(fresh, 0),
+            bilm.config.layers,
+            dropout=reading.dropout,
+        )
+        top = reading.dropout(read[-1], segments.sizes)
+        loss = answers.loss(direction, top, segments.tokens) / len(top)
+        (loss * (scale / len(readings))).backward()
+        losses[direction] = loss.item()
+        outputs[direction] = output.detach()[:, segments.last]
+        memories[direction] = memory.detach()[:, segments.last]
+
+    jobs = [partial(learn, direction) for direction in range(len(readings))]
+    much = state.memory[0, 0].numel() >= _NUMBERS_TO_LEARN_AT_ONCE
+    if len(jobs) > 1 and much and chars.device.type == "cpu" and torch.get_num_threads() > 1:
+        side_by_side(jobs, learning=True)
+    else:
+        for job in jobs:
+            job()
+    assert vectors.grad is not None
+    types.backward(vectors.grad)
+    answers.pass_gradients(sparse=sparse)
+    return Learnt(losses, State(torch.stack(outputs), torch.stack(memories)))
+
+
+class _Answers:
+    """The part of the softmax that a step needs, and the way back for its gradient."""
+
+    def __init__(
+        self, softmax: Softmax | AdaptiveSoftmax, readings: Sequence[Reading], table: Tensor | None
+    ) -> None:
+        self._softmax, self._readings = softmax, readings
+        if isinstance(softmax, AdaptiveSoftmax):
+            return
+        # Only the rows that are asked for take part: few of a large table.
+        self._table = softmax.weight if table is None else table
+        asked = [r.targets for r in readings] + [r.sample.words for r in readings if r.sample]
+        self._rows = torch.cat(asked).unique()
+        self._place = self._rows.new_zeros(softmax.words)
+        self._place[self._rows] = torch.arange(len(self._rows), device=self._rows.device)
+        self._weight = self._table.detach()[self._rows].requires_grad_()
+        self._bias = softmax.bias.detach()[self._rows].requires_grad_()
+
+    @classmethod
+    def of(cls, model: LanguageModel, readings: Sequence[Reading]) -> "_Answers":
+        assert model.softmax is not None
+        return cls(model.softmax, readings, model.shared_table)
+
+    def loss(self, direction: int, vectors: Tensor, tokens: Tensor) -> Tensor:
+        reading = self._readings[direction]
+        targets = reading.targets[tokens]
+        if isinstance(self._softmax, AdaptiveSoftmax):
+            return -self._softmax.log_likelihood(vectors, targets).sum()
+        assert reading.sample is not None
+        sample = Sample(
+            self._place[reading.sample.words], reading.sample.log_expected[self._rows]
+        )
+        return sampled_loss(vectors, self._place[targets], self._weight, self._bias, sample)
+
+    def pass_gradients(self, *, sparse: bool) -> None:
+        if isinstance(self._softmax, AdaptiveSoftmax):
+            return
+        for whole, part in ((self._table, self._weight), (self._softmax.bias, self._bias)):
+            assert part.grad is not None
+            if not whole.is_leaf:  # a table shared with the words that are read
+                whole.backward(torch.zeros_like(whole).index_copy_(0, self._rows, part.grad))
+                continue
+            if sparse:
+                grad = torch.sparse_coo_tensor(
+                    self._rows[None],
+                    part.grad,
+                    whole.shape,
+                    is_coalesced=True,
+                    check_invariants=False,
+                )
+                whole.grad = grad if whole.grad is None else (whole.grad + grad).coalesce()
+                continue
+            if whole.grad is None:
+                whole.grad = torch.zeros_like(whole)
+            whole.grad.index_add_(0, self._rows, part.grad)

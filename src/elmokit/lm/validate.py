@@ -1,0 +1,51 @@
+"""A model and held-out sentences become perplexities: by the full softmax, in each direction."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from elmokit.ask.perplexity import Perplexity, perplexity
+from elmokit.formats.pretrained import Pretrained
+from elmokit.lm.settings import Settings
+
+
+@dataclass(frozen=True)
+class Validation:
+    """Perplexities from a zero state, as users start, and from the state of the text before."""
+
+    zero: Perplexity
+    carry: Perplexity
+
+    @property
+    def score(self) -> float:
+        """What is to become smaller: from zero, both directions together."""
+        return self.zero.both
+
+    def __str__(self) -> str:
+        return (
+            f"perplexity (full softmax) from a zero state: {_describe(self.zero)}; "
+            f"from a carried state: {_describe(self.carry)}; "
+            f"{self.zero.words:,} words, {self.zero.unknown:,} unknown"
+        )
+
+
+def validate(
+    pretrained: Pretrained, sentences: Sequence[Sequence[str]], settings: Settings, *, last: bool
+) -> Validation | None:
+    """The perplexities of held-out sentences: some of them, spread evenly, or all in the end."""
+    if not sentences:
+        return None
+    if not last and settings.validate_words > 0:
+        words = sum(len(sentence) for sentence in sentences)
+        # Stretches of ten sentences: carrying a state needs neighbours.
+        stride = -(-words // settings.validate_words)
+        sentences = [s for place, s in enumerate(sentences) if place // 10 % stride == 0]
+    pretrained.model.share_table()
+    return Validation(
+        perplexity(pretrained, sentences, state="zero", progress=False),
+        perplexity(pretrained, sentences, state="carry", progress=False),
+    )
+
+
+def _describe(found: Perplexity) -> str:
+    ways = (("forward", found.forward), ("backward", found.backward))
+    return ", ".join(f"{name} {value:.2f}" for name, value in ways if value is not None)

@@ -1,0 +1,251 @@
+"""A run learns, says so honestly, and loses nothing, whatever happens to it."""
+
+import json
+import multiprocessing
+import os
+import resource
+import signal
+
+import pytest
+import torch
+from made import make_corpus
+
+import elmokit
+from elmokit.errors import FormatError, InputError, NumericError, OutputError
+from elmokit.lm import trainer
+from elmokit.lm.corpus import Corpus
+from elmokit.lm.run import Run
+from elmokit.lm.settings import Settings
+from elmokit.lm.trainer import pretrain
+
+TINY = Settings(
+    dim=8, cell_dim=12, filters=((1, 6), (2, 6)), width=12, character_dim=4, lanes=4, steps=5,
+    negatives=6, updates=24, validate_every=8, log_every=4, optimizer="adamw", learning_rate=0.02,
+    dropout=0.2, warm_up=3, schedule="cosine", checkpoint_minutes=0.0,
+)  # fmt: skip
+SENTENCES = [f"the {a} {b} sat on the {a} mat .".split() for a in "red blue".split()
+             for b in ("cat", "dog", "owl")] * 4  # fmt: skip
+
+
+def changed(**changes):
+    return Settings(**{**vars(TINY), **changes})
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    return Corpus.open(make_corpus(folder, SENTENCES, valid=SENTENCES[:6], shards=2))
+
+
+def weights_of(folder):
+    return (folder / "model" / "model.safetensors").read_bytes()
+
+
+def test_a_run_learns_and_leaves_a_model_that_loads(corpus, tmp_path):
+    lines = []
+    validation = pretrain(
+        corpus, changed(updates=80, dropout=0.0), tmp_path / "run", tell=lines.append
+    )
+    assert validation.zero.both < len(corpus.vocabulary) / 2
+    model = elmokit.load(tmp_path / "run")
+    assert model.embed([["the", "red", "owl"]])[0].shape == (3, 3, 16)
+    assert "Pretrained by elmokit" in model.pretrained.card
+    log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    assert [r["update"] for r in log if "sampled_loss" in r] == list(range(4, 81, 4))
+    assert [r["update"] for r in log if "perplexity" in r] == list(range(8, 81, 8))
+    assert set(log[1]["sampled_loss"]) == {"forward", "backward"}
+    assert any("sampled loss" in line and "tokens/s" in line for line in lines)
+    assert any("full softmax" in line and "carried state" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"input": "words", "directions": "forward"},
+        {
+            "input": "characters", "width": 10, "activation": "tanh", "highways": 1,
+            "character_dim": 4, "filters": ((1, 8), (2, 8), (3, 16), (4, 32), (5, 64)),
+        },
+        {"input": "words", "share": True},
+        {"input": "words", "skip": True},
+    ],
+    ids=["unidirectional words", "characters", "shared softmax", "skip connections"],
+)  # fmt: skip
+def test_bilm_tfs_five_sentences_are_learnt(shape, shared, tmp_path):
+    golden = shared / "golden" / "bilm-tf" / "train"
+    sentences = [line.split() for line in (golden / "data.txt").read_text().splitlines()]
+    vocabulary = (golden / "vocab.txt").read_text().split()
+    folder = make_corpus(tmp_path / "five", sentences, vocabulary=vocabulary, valid=sentences)
+    settings = {
+        "dim": 8, "cell_dim": 16, "skip": False, "cell_clip": 0.0, "output_clip": 0.0,
+        "lanes": 2, "steps": 10, "updates": 300, "negatives": 16, "dropout": 0.1,
+        "clip_norm": 1.0, "validate_every": 0, "log_every": 1000,
+    }  # fmt: skip
+    validation = pretrain(Corpus.open(folder), Settings(**{**settings, **shape}), tmp_path / "run")
+    assert validation.zero.both < 20
+    assert validation.carry.both < 20
+
+
+def test_a_model_can_be_at_home_from_zero_only_if_lanes_start_there(corpus):
+    """A lane that never starts afresh has read on from update to update."""
+    never, always = (Run(corpus, changed(reset=reset, dropout=0.0)) for reset in (0.0, 1.0))
+    losses = [[run.update().losses for _ in range(3)] for run in (never, always)]
+    assert losses[0][0] == losses[1][0]  # sentences are longer than a window: all start from zero
+    assert losses[0][2] != losses[1][2]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(corpus, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    pretrain(corpus, TINY, folder)
+    return folder
+
+
+def train_until_killed(corpus, folder):
+    torch.set_num_threads(1)
+    pretrain(corpus, TINY, folder)
+
+
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(corpus, uninterrupted, tmp_path):
+    context = multiprocessing.get_context("fork")
+    kills = 0
+    folder = tmp_path / "run"
+    for attempt in range(60):
+        process = context.Process(target=train_until_killed, args=(corpus, folder))
+        process.start()
+        process.join(0.15 + 0.05 * attempt)
+        if process.exitcode == 0:
+            break
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        kills += 1
+    assert process.exitcode == 0
+    assert kills >= 2
+    assert weights_of(folder) == weights_of(uninterrupted)
+    finished = [torch.load(f / "checkpoint.pt", weights_only=True) for f in (folder, uninterrupted)]
+    for name, weight in finished[0]["weights"].items():
+        assert torch.equal(weight, finished[1]["weights"][name]), name
+    records = [
+        [
+            {k: v for k, v in json.loads(line).items() if k != "tokens_per_second"}
+            for line in (f / "log.jsonl").read_text().splitlines()
+        ]
+        for f in (folder, uninterrupted)
+    ]
+    updates = [[record["update"] for record in log] for log in records]
+    assert updates[0] == updates[1]
+
+
+def test_a_finished_run_has_nothing_left_to_do(corpus, uninterrupted):
+    before = weights_of(uninterrupted)
+    assert pretrain(corpus, TINY, uninterrupted) is None
+    assert weights_of(uninterrupted) == before
+
+
+def test_another_text_or_other_settings_are_refused(corpus, uninterrupted, tmp_path):
+    with pytest.raises(InputError, match=r"lanes 4 → 8.*another --out"):
+        pretrain(corpus, changed(lanes=8), uninterrupted)
+    other = make_corpus(tmp_path / "other", SENTENCES)
+    record = json.loads((other / "corpus.json").read_text()) | {"fingerprint": "other"}
+    (other / "corpus.json").write_text(json.dumps(record))
+    with pytest.raises(InputError, match="another text"):
+        pretrain(Corpus.open(other), TINY, uninterrupted)
+
+
+def test_a_checkpoint_of_something_else_is_one_clear_line(corpus, tmp_path):
+    (tmp_path / "checkpoint.pt").write_bytes(b"nonsense")
+    with pytest.raises(FormatError, match="not a checkpoint of elmokit"):
+        pretrain(corpus, TINY, tmp_path)
+
+
+def fill_the_disk(corpus, folder, box):
+    """A run of which no file may be larger than a little."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limit = (folder / "checkpoint.pt").stat().st_size // 2
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    try:
+        pretrain(corpus, TINY, folder)
+    except OutputError as error:
+        box.put(str(error))
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_whole(corpus, uninterrupted, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    monkeypatch.setattr(trainer.Run, "over", property(lambda run: run.done >= 10))
+    pretrain(corpus, TINY, folder)
+    before = (folder / "checkpoint.pt").read_bytes()
+    monkeypatch.undo()
+    context = multiprocessing.get_context("fork")
+    box = context.Queue()
+    process = context.Process(target=fill_the_disk, args=(corpus, folder, box))
+    process.start()
+    assert "cannot be written" in box.get(timeout=60)
+    process.join()
+    assert (folder / "checkpoint.pt").read_bytes() == before
+    pretrain(corpus, TINY, folder)
+    assert weights_of(folder) == weights_of(uninterrupted)
+
+
+def test_a_folder_that_cannot_be_made_is_one_clear_line(corpus, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be written"):
+        pretrain(corpus, TINY, tmp_path / "file" / "run")
+
+
+def test_waiting_for_a_better_validation_ends(corpus, tmp_path):
+    lines = []
+    settings = changed(updates=400, learning_rate=1e-12, warm_up=0, patience=2, validate_every=4)
+    pretrain(corpus, settings, tmp_path / "run", tell=lines.append)
+    last = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
+    assert last["update"] < 400
+    assert last["update"] == last["best_update"] + 8
+
+
+def test_what_is_not_a_number_stops_the_run_and_names_the_text(corpus):
+    run = Run(corpus, changed(input="words"))
+    run.update()
+    with torch.no_grad():
+        run.model.bilm.encoder.embedding.weight[1 + corpus.lexicon.index("owl")] = float("nan")
+    with pytest.raises(NumericError, match=r"update \d+.*lane \d.*owl.*learning_rate"):
+        for _ in range(8):
+            run.update()
+
+
+def test_another_model_is_a_beginning(corpus, uninterrupted, tmp_path):
+    source = elmokit.load(uninterrupted).pretrained
+    words = ["<S>", "</S>", "<UNK>", "owl", "the", "new"]
+    folder = make_corpus(tmp_path / "c", [["the", "new", "owl"]] * 9, vocabulary=words)
+    run = Run(Corpus.open(folder), changed(updates=1))
+    told = trainer.inherit(run.pretrained, source)
+    assert "5 of 6 words" in told
+    old = source.model.softmax.weight[source.vocabulary.ids(["owl", "the"])]
+    assert torch.equal(run.model.softmax.weight[3:5], old)
+    for name, parameter in run.model.bilm.named_parameters():
+        assert torch.equal(parameter, source.model.bilm.get_parameter(name))
+    with pytest.raises(InputError, match="cell_dim"):
+        trainer.inherit(Run(Corpus.open(folder), changed(cell_dim=16)).pretrained, source)
+
+
+@pytest.mark.parametrize("softmax", ["full", "adaptive"])
+def test_other_softmaxes_learn_too(corpus, tmp_path, softmax):
+    settings = changed(dim=16, cell_dim=16, softmax=softmax, cutoffs=(6,), updates=60, dropout=0.0)
+    validation = pretrain(corpus, settings, tmp_path / "run")
+    assert validation.zero.both < len(corpus.vocabulary) / 2
+    again = elmokit.load(tmp_path / "run").pretrained.model.softmax
+    assert again.words == len(corpus.vocabulary)
+
+
+def test_several_windows_make_one_update(corpus):
+    still = {"learning_rate": 1e-12, "dropout": 0.0, "reset": 1.0, "softmax": "full"}
+    twice, once = Run(corpus, changed(accumulate=2, **still)), Run(corpus, changed(**still))
+    assert twice.words_per_update == 2 * once.words_per_update
+    apart = [once.update().losses for _ in range(2)]
+    together = twice.update().losses
+    assert together == pytest.approx([sum(way) / 2 for way in zip(*apart, strict=True)])
+
+
+def test_time_passes_without_changing_what_is_learnt(corpus, uninterrupted, tmp_path):
+    """When checkpoints are written is a matter of the clock; the weights are not."""
+    settings = changed(checkpoint_minutes=1e9)
+    pretrain(corpus, settings, tmp_path / "run")
+    assert weights_of(tmp_path / "run") == weights_of(uninterrupted)

@@ -1,0 +1,85 @@
+"""The sampled loss is TensorFlow's; over every word it is the full softmax."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from elmokit.model.softmax import AdaptiveSoftmax, Sample, Softmax, draw_sample, sampled_loss
+
+
+@pytest.fixture
+def case():
+    torch.manual_seed(0)
+    vectors = torch.randn(40, 6, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(30, 6, dtype=torch.float64, requires_grad=True)
+    bias = torch.randn(30, dtype=torch.float64, requires_grad=True)
+    return vectors, torch.randint(0, 30, (40,)), weight, bias
+
+
+def test_over_every_word_the_sampled_loss_is_the_full_softmax(case):
+    vectors, targets, weight, bias = case
+    sampled = sampled_loss(vectors, targets, weight, bias, Sample.all_of(30, like=vectors))
+    full = F.cross_entropy(F.linear(vectors, weight, bias), targets, reduction="sum")
+    torch.testing.assert_close(sampled, full)
+    ours = torch.autograd.grad(sampled, (vectors, weight, bias))
+    theirs = torch.autograd.grad(full, (vectors, weight, bias))
+    for mine, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other)
+
+
+def test_the_sampled_loss_is_what_tensorflow_computes(case):
+    vectors, targets, weight, bias = case
+    sample = draw_sample(30, 12, torch.Generator().manual_seed(3))
+    ours = sampled_loss(vectors, targets, weight, bias, sample)
+    total = 0.0
+    for vector, target in zip(vectors, targets.tolist(), strict=True):
+        words = [target, *(word for word in sample.words.tolist() if word != target)]
+        logits = weight[words] @ vector + bias[words] - sample.log_expected[words]
+        total = total - torch.log_softmax(logits, 0)[0]
+    torch.testing.assert_close(ours, total, rtol=1e-6, atol=1e-6)
+    mine = torch.autograd.grad(ours, (vectors, weight, bias))
+    other = torch.autograd.grad(total, (vectors, weight, bias))
+    for one, two in zip(mine, other, strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
+
+
+def test_a_sample_has_distinct_words_in_range_and_honest_expectations():
+    words, negatives, rounds = 50, 10, 2000
+    generator = torch.Generator().manual_seed(0)
+    often, expected = torch.zeros(words), torch.zeros(words)
+    for _ in range(rounds):
+        sample = draw_sample(words, negatives, generator)
+        assert len(sample.words.unique()) == negatives
+        often[sample.words] += 1
+        expected += sample.log_expected.exp()
+    assert often.argmax() == 0
+    # The expectation is that of the tries made, TensorFlow's own approximation: right on average.
+    assert math.isclose(expected.sum() / rounds, negatives, rel_tol=0.05)
+    torch.testing.assert_close(often / rounds, expected / rounds, atol=0.05, rtol=0)
+
+
+def test_loss_in_parts_is_the_loss(case, monkeypatch):
+    vectors, targets, weight, bias = case
+    sample = draw_sample(30, 12, torch.Generator().manual_seed(3))
+    whole = sampled_loss(vectors, targets, weight, bias, sample)
+    grads = torch.autograd.grad(whole, (vectors, weight, bias))
+    monkeypatch.setattr("elmokit.model.softmax._LOGITS_AT_ONCE", 50)
+    parts = sampled_loss(vectors, targets, weight, bias, sample)
+    torch.testing.assert_close(whole, parts)
+    for one, two in zip(grads, torch.autograd.grad(parts, (vectors, weight, bias)), strict=True):
+        torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("softmax", [Softmax(23, 16), AdaptiveSoftmax(23, 16, (5, 12))])
+def test_probabilities_are_one_in_all_and_those_of_the_targets(softmax):
+    vectors, targets = torch.randn(7, 16), torch.arange(7) * 3
+    with torch.no_grad():
+        logs = softmax(vectors)
+        torch.testing.assert_close(logs.exp().sum(1), torch.ones(7))
+        torch.testing.assert_close(
+            softmax.log_likelihood(vectors, targets), logs.gather(1, targets[:, None])[:, 0]
+        )
+    assert softmax(vectors.view(7, 1, 16)).shape == (7, 1, 23)
+    assert softmax.words == 23
