@@ -157,7 +157,7 @@ def test_every_fault_is_listed_with_its_file_and_line_before_a_corpus_is_made(tm
         f"{empty}\t0\tempty\t",
     ]
     assert f"{text}, line 2: not UTF-8 (byte 0xff at column 5)" in caplog.text
-    assert f"{empty}: a file without text" in caplog.text
+    assert f"{empty}: without text" in caplog.text
     assert not (tmp_path / "out/corpus.json").exists()
 
     corpus = prepare([text, empty], tmp_path / "out", split="spaces", workers=1, skip_bad=True)
@@ -197,6 +197,16 @@ def test_shards_end_where_a_sentence_does(tmp_path, monkeypatch):
     assert len(corpus.shards) == 8
     assert all(np.load(shard)[-1] == 1 for shard in corpus.shards)
     assert len(sentences_of(corpus)) == 101
+
+
+def test_texts_and_corpus_are_kept_apart(tmp_path):
+    text = write(tmp_path / "text", "a\n")
+    with pytest.raises(InputError, match="named twice"):
+        prepare([text], tmp_path / "out", valid=[text])
+    with pytest.raises(InputError, match=r"inside .*, whose files are the text"):
+        prepare(tmp_path, tmp_path / "out")
+    with pytest.raises(InputError, match="no text given"):
+        prepare([], tmp_path / "out")
 
 
 def test_a_corpus_that_is_there_is_kept_and_another_is_refused(tmp_path):

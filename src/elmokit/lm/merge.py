@@ -22,7 +22,7 @@ from elmokit.lm.corpus import (
     ShardRecord,
     SourceRecord,
 )
-from elmokit.lm.parts import END_OF_SENTENCE, FAULTS, FIRST_FORMS, NOT_WORDS, Fault, Part
+from elmokit.lm.parts import END_OF_SENTENCE, FIRST_FORMS, NOT_WORDS, Part
 from elmokit.text.vocabulary import Vocabulary
 from elmokit.whole import write_whole
 
@@ -37,30 +37,22 @@ class Tally:
     marks: npt.NDArray[np.int64]  # counts of FIRST_FORMS
     held_out: list[str]
     replaced: int
-    faults: list[Fault]
 
     @classmethod
     def of(cls, parts: Iterable[Part]) -> "Tally":
         """The sum of parts."""
         words: Counter[str] = Counter()
         marks = np.zeros(len(FIRST_FORMS), np.int64)
-        held_out, faults, replaced = list[str](), list[Fault](), 0
+        held_out, replaced = list[str](), 0
         for part in parts:
             first = len(FIRST_FORMS)
             for form, count in zip(part.forms[first:], part.counts[first:].tolist(), strict=True):
                 words[form] += count
             marks += part.counts[:first]
             held_out += part.held_out
-            faults += part.faults
             replaced += part.replaced
         replaced += int(marks[-len(NOT_WORDS) :].sum())
-        return cls(words, marks, held_out, replaced, faults)
-
-    @property
-    def report(self) -> dict[str, int]:
-        """How much was left out or replaced, by kind."""
-        found = Counter(fault.kind for fault in self.faults)
-        return {**{kind: found[kind] for kind in FAULTS}, "replaced": self.replaced}
+        return cls(words, marks, held_out, replaced)
 
 
 @dataclass(frozen=True)
@@ -104,6 +96,7 @@ def write_corpus(
     lexicon: Lexicon,
     *,
     split: str,
+    faults: dict[str, int],
     sources: list[SourceRecord],
     settings: dict[str, object],
 ) -> None:
@@ -139,7 +132,7 @@ def write_corpus(
         sources=sources,
         settings=settings,
         fingerprint=digest.hexdigest(),
-        report=tally.report,
+        report={**faults, "replaced": tally.replaced},
     )
     text = json.dumps(asdict(record), indent=2) + "\n"
     write_whole(folder / "corpus.json", lambda file: file.write(text.encode()))

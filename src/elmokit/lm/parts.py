@@ -15,42 +15,17 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.lm.blocks import LONGEST_BYTES, Block, Stretch
+from elmokit.lm.blocks import Block
+from elmokit.lm.faults import Fault, paragraphs_of
 from elmokit.text.split import Splitter, splitter
 from elmokit.text.vocabulary import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN
 from elmokit.whole import write_whole
-
-LONGEST_LINE = 1_000_000  # characters
-LONGEST_WITHOUT_SPACE = 10_000
 
 # The first ids of a part: the end of a sentence, `<UNK>`, and what would be taken for something
 # else if it stood in a vocabulary.
 END_OF_SENTENCE = "\n"
 NOT_WORDS = (SENTENCE_BEGIN, SENTENCE_END, "!!!MAXTERMID")
 FIRST_FORMS = (END_OF_SENTENCE, UNKNOWN, *NOT_WORDS)
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A line that cannot be used, or a file without text."""
-
-    file: str
-    line: int
-    kind: str  # one of FAULTS
-    found: str
-
-    def __str__(self) -> str:
-        where = f"{self.file}, line {self.line}" if self.line else self.file
-        return f"{where}: {FAULTS[self.kind]}" + (f" ({self.found})" if self.found else "")
-
-
-FAULTS = {
-    "bytes": "not UTF-8",
-    "nul": "a NUL character",
-    "long": f"longer than {LONGEST_LINE:,} characters",
-    "spaceless": f"longer than {LONGEST_WITHOUT_SPACE:,} characters without white space",
-    "empty": "a file without text",
-}
 
 
 @dataclass(frozen=True)
@@ -77,6 +52,12 @@ class Part:
                 replaced=about["replaced"],
                 faults=[Fault(**fault) for fault in about["faults"]],
             )
+
+    @staticmethod
+    def read_faults(path: Path) -> list[Fault]:
+        """What was wrong with the block of a part."""
+        with np.load(path) as stored:
+            return [Fault(**fault) for fault in json.loads(stored["about"].tobytes())["faults"]]
 
     def write(self, path: Path) -> None:
         """A file, there when it is whole."""
@@ -107,14 +88,14 @@ def make_part(block: Block, path: Path, *, split: str, wrapped: bool) -> int:
 
 def part_of(block: Block, *, split: str, wrapped: bool) -> Part:
     """The part that a block becomes."""
-    way = splitter(split)
+    way, spaced = splitter(split), split != "characters"
     numbers: defaultdict[str, int] = defaultdict(count().__next__)
     for form in FIRST_FORMS:
         numbers[form]
     ids, held_out, replaced = array("i"), list[str](), 0
     faults: list[Fault] = []
     for stretch in block.stretches:
-        for text in _texts(stretch, faults, spaced=split != "characters", wrapped=wrapped):
+        for text in paragraphs_of(stretch, faults.append, spaced=spaced, wrapped=wrapped):
             for words in _sentences(way, text):
                 if stretch.held_out:
                     replaced += sum(word in NOT_WORDS for word in words)
@@ -122,7 +103,7 @@ def part_of(block: Block, *, split: str, wrapped: bool) -> Part:
                 else:
                     ids.extend(map(numbers.__getitem__, words))
                     ids.append(0)
-    faults += [Fault(file, 0, "empty", "") for file in block.empty_files]
+    faults += [Fault(file, 0, "empty") for file in block.empty_files]
     ids_ = np.frombuffer(ids, np.int32) if ids else np.zeros(0, np.int32)
     return Part(
         ids_, list(numbers), np.bincount(ids_, minlength=len(numbers)), held_out, replaced, faults
@@ -133,63 +114,3 @@ def _sentences(way: Splitter, text: str) -> Iterator[list[str]]:
     for sentence in way.sentences(text):
         if words := way.words(sentence):
             yield words
-
-
-def _texts(stretch: Stretch, faults: list[Fault], *, spaced: bool, wrapped: bool) -> Iterator[str]:
-    """The paragraphs of a stretch, without the lines that cannot be used; those go to faults."""
-    paragraph: list[str] = []
-    for number, line in enumerate(_decoded(stretch.text), stretch.line):
-        fault = _fault_of(line, spaced=spaced)
-        if fault is not None:
-            faults.append(Fault(stretch.file, number, *fault))
-            continue
-        text = str(line).removeprefix("\ufeff") if number == 1 else str(line)
-        if not wrapped:
-            yield text
-        elif text.strip():
-            paragraph.append(text)
-            continue
-        yield from _joined(paragraph, stretch.file, number, faults)
-        paragraph = []
-    yield from _joined(paragraph, stretch.file, number + 1, faults)
-
-
-def _joined(lines: list[str], file: str, after: int, faults: list[Fault]) -> Iterator[str]:
-    """The paragraph of wrapped lines, if there are any and they are not too many."""
-    if sum(map(len, lines)) > LONGEST_LINE:
-        found = f"{len(lines):,} lines without a blank one between"
-        faults.append(Fault(file, after - len(lines), "long", found))
-    elif lines:
-        yield "\n".join(lines)
-
-
-def _decoded(text: bytes) -> list[str | bytes]:
-    """The lines; those that are not UTF-8 as they are."""
-    try:
-        return [*text.decode().removesuffix("\n").split("\n")]
-    except UnicodeDecodeError:
-        return [_decoded_line(line) for line in text.removesuffix(b"\n").split(b"\n")]
-
-
-def _decoded_line(line: bytes) -> str | bytes:
-    try:
-        return line.decode()
-    except UnicodeDecodeError:
-        return line
-
-
-def _fault_of(line: str | bytes, *, spaced: bool) -> tuple[str, str] | None:
-    """What is wrong with a line: the kind, and what was found."""
-    if len(line) > (LONGEST_LINE if isinstance(line, str) else LONGEST_BYTES):
-        return "long", ""
-    if isinstance(line, bytes):
-        try:
-            line.decode()
-        except UnicodeDecodeError as error:
-            return "bytes", f"byte 0x{line[error.start]:02x} at column {error.start + 1}"
-    assert isinstance(line, str)
-    if "\0" in line:
-        return "nul", f"at column {line.index(chr(0)) + 1}"
-    if spaced and len(line) > LONGEST_WITHOUT_SPACE and len(line.split(None, 1)) == 1:
-        return "spaceless", f"{len(line):,} characters"
-    return None

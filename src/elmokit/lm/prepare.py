@@ -3,19 +3,22 @@
 import logging
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
+from typing import BinaryIO
 
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.formats.record import read_record
 from elmokit.lm.blocks import read_blocks
 from elmokit.lm.corpus import MARKS, Corpus, CorpusRecord, SourceRecord
+from elmokit.lm.faults import FAULTS
 from elmokit.lm.merge import Lexicon, Tally, write_corpus
-from elmokit.lm.parts import FAULTS, Fault, Part
+from elmokit.lm.parts import Part
 from elmokit.lm.pool import make_parts
 from elmokit.progress import Progress
-from elmokit.text.files import STDIN, TextFile, find_files
+from elmokit.text.files import STDIN, find_files
 from elmokit.text.split import check_splitter
 from elmokit.text.vocabulary import Vocabulary, read_vocabulary
 from elmokit.whole import write_whole
@@ -28,12 +31,12 @@ logger = logging.getLogger(__name__)
 
 
 def prepare(
-    texts: Sequence[str | Path],
+    texts: str | Path | Sequence[str | Path],
     folder: str | Path,
     *,
     split: str = "moses",
     wrapped: bool = False,
-    valid: Sequence[str | Path] | None = None,
+    valid: str | Path | Sequence[str | Path] | None = None,
     min_count: int | None = None,
     max_words: int | None = None,
     vocabulary: str | Path | None = None,
@@ -64,11 +67,13 @@ def prepare(
     if workers < 1:
         raise InputError(f"workers is {workers}, expected 1 or more")
     given = None if vocabulary is None else _read_given(Path(vocabulary))
-    files, held_out = find_files(map(str, texts)), find_files(map(str, valid or []))
-    if not files:
-        raise InputError("no text given; name files, folders, globs, or - for stdin")
-    sources = _sources(files, held_out)
     folder = Path(folder)
+    names, held_out_names = _listed(texts), _listed(valid or [])
+    _check_apart(folder, names + held_out_names)
+    files = find_files(names)
+    held_out = find_files(names + held_out_names)[len(files) :]
+    sources = [SourceRecord(file.name, file.size, file.modified, False) for file in files]
+    sources += [SourceRecord(file.name, file.size, file.modified, True) for file in held_out]
     if (folder / "corpus.json").exists():
         return _known(folder, sources, settings)
 
@@ -83,11 +88,18 @@ def prepare(
             workers=workers,
             progress=shown,
         )
+    faults = report_faults(parts, folder, skip_bad=skip_bad)
     tally = Tally.of(map(Part.read, parts))
-    report_faults(tally.faults, folder, skip_bad=skip_bad)
     lexicon = Lexicon.of(tally, given, min_count=min_count or MIN_COUNT, max_words=max_words)
     write_corpus(
-        folder, parts, tally, lexicon, split=split, sources=sources, settings=asdict(settings)
+        folder,
+        parts,
+        tally,
+        lexicon,
+        split=split,
+        faults=faults,
+        sources=sources,
+        settings=asdict(settings),
     )
     shutil.rmtree(folder / "parts")
     return Corpus.open(folder)
@@ -123,34 +135,34 @@ class Settings:
             )
 
 
-def report_faults(faults: Sequence[Fault], folder: Path, *, skip_bad: bool) -> None:
-    """Show the first faults and write all to faults.tsv; InputError unless they are skipped."""
+def report_faults(parts: Iterable[Path], folder: Path, *, skip_bad: bool) -> dict[str, int]:
+    """How many faults of each kind there are; the first are shown, all go to faults.tsv.
+
+    InputError unless they are to be skipped.
+    """
+    counts, shown = dict.fromkeys(FAULTS, 0), 0
     path = folder / "faults.tsv"
-    path.unlink(missing_ok=True)
-    if not faults:
-        return
-    rows = [f"{fault.file}\t{fault.line}\t{fault.kind}\t{fault.found}\n" for fault in faults]
-    text = "".join(["file\tline\tfault\tfound\n", *rows])
-    write_whole(path, lambda file: file.write(text.encode()))
-    for fault in faults[:_FAULTS_SHOWN]:
-        logger.warning("%s", fault)
-    counts = [(sum(fault.kind == kind for fault in faults), FAULTS[kind]) for kind in FAULTS]
-    found = ", ".join(f"{count:,} {says}" for count, says in counts if count)
-    if not skip_bad:
+
+    def write(file: BinaryIO) -> None:
+        nonlocal shown
+        file.write(b"file\tline\tfault\tfound\n")
+        for fault in chain.from_iterable(map(Part.read_faults, parts)):
+            counts[fault.kind] += 1
+            file.write(f"{fault.file}\t{fault.line}\t{fault.kind}\t{fault.found}\n".encode())
+            if shown < _FAULTS_SHOWN:
+                logger.warning("%s", fault)
+                shown += 1
+
+    write_whole(path, write)
+    if not shown:
+        path.unlink()
+    elif not skip_bad:
+        found = ", ".join(f"{count:,} {FAULTS[kind]}" for kind, count in counts.items() if count)
         raise InputError(
-            f"{len(faults):,} of the text's lines or files cannot be used ({found}), all listed in "
-            f"{path}; mend them, or leave them out with --skip-bad"
+            f"{sum(counts.values()):,} of the text's lines or files cannot be used ({found}), all "
+            f"listed in {path}; mend them, or leave them out with --skip-bad"
         )
-
-
-def _sources(files: list[TextFile], held_out: list[TextFile]) -> list[SourceRecord]:
-    both = sorted({file.name for file in files} & {file.name for file in held_out})
-    if both:
-        raise InputError(f"{both[0]}: both text and held-out text; leave it out of one")
-    return [
-        SourceRecord(file.name, file.size, file.modified, place >= len(files))
-        for place, file in enumerate(files + held_out)
-    ]
+    return counts
 
 
 def _known(folder: Path, sources: list[SourceRecord], settings: Settings) -> Corpus:
@@ -163,6 +175,21 @@ def _known(folder: Path, sources: list[SourceRecord], settings: Settings) -> Cor
             "settings); name another folder, or remove this one"
         )
     return Corpus.open(folder)
+
+
+def _listed(names: str | Path | Sequence[str | Path]) -> list[str]:
+    return [str(names)] if isinstance(names, str | Path) else [*map(str, names)]
+
+
+def _check_apart(folder: Path, names: Sequence[str]) -> None:
+    """Refuse to write among the files that are read."""
+    if not names:
+        raise InputError("no text given; name files, folders, globs, or - for stdin")
+    for name in names:
+        if Path(name).is_dir() and folder.resolve().is_relative_to(Path(name).resolve()):
+            raise InputError(
+                f"{folder}: inside {name}, whose files are the text; name a folder elsewhere"
+            )
 
 
 def _read_given(path: Path) -> Vocabulary:

@@ -32,7 +32,7 @@ class Chunks:
     # Moses pulls these to what stands before them, or takes the space before them with them.
     _JOINING = frozenset(")%:;.!?,'`´‘‚’…")
     _NORMAL = str.maketrans({**dict.fromkeys("„“”«»", '"'), "–": "-", "—": " - "})
-    _KEPT = 2**17  # chunks
+    _KEPT, _LONGEST_KEPT = 2**17, 64  # chunks, characters
 
     def __init__(self, moses: Callable[[str], list[str]], marks: Marks) -> None:
         self._moses, self._marks = moses, marks
@@ -74,7 +74,8 @@ class Chunks:
     def _keep(self, kept: dict[str, Words], key: str, words: Words) -> Words:
         if len(kept) >= self._KEPT:
             kept.clear()
-        kept[key] = words
+        if len(key) <= self._LONGEST_KEPT:
+            kept[key] = words
         return words
 
     def _cut(self, chunk: str, following: str = "A") -> Words:
