@@ -35,3 +35,11 @@ def test_a_terminal_sees_nothing_of_short_work(capfd, monkeypatch):
     with Progress(10) as progress:
         progress.advance(sentences=10, words=100)
     assert capfd.readouterr().err == ""
+
+
+def test_bytes_can_be_counted_and_what_is_passed_over_says_nothing_of_the_speed(capfd):
+    progress = Progress(100, unit="MB", shown=True)
+    progress.pass_over(40)
+    progress._started -= 10
+    progress.reach(50, words=1000)
+    assert "50 of 100 MB, 100 words/s, 0:50 left" in capfd.readouterr().err

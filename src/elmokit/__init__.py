@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from elmokit.file import embed_file as embed_file
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
+    from elmokit.lm.corpus import Corpus as Corpus
+    from elmokit.lm.prepare import prepare as prepare
     from elmokit.model.bilm import BiLM as BiLM
     from elmokit.model.bilm import State as State
     from elmokit.model.elmo import Elmo as Elmo
@@ -36,6 +38,7 @@ _ROOMS = {
     "Batch": "text.batch",
     "CharacterConfig": "config",
     "ConfigError": "errors",
+    "Corpus": "lm.corpus",
     "Elmo": "model.elmo",
     "ElmokitError": "errors",
     "Embedder": "embedder",
@@ -49,6 +52,7 @@ _ROOMS = {
     "convert": "formats",
     "embed_file": "file",
     "load": "embedder",
+    "prepare": "lm.prepare",
     "check_table": "table",
     "write_vectors": "table",
 }

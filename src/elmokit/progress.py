@@ -15,8 +15,15 @@ class Progress:
     done before, and says nothing of the speed.
     """
 
-    def __init__(self, total: int | None, *, shown: bool | None = None, done: int = 0) -> None:
-        self._total = total
+    def __init__(
+        self,
+        total: int | None,
+        *,
+        unit: str = "sentences",
+        shown: bool | None = None,
+        done: int = 0,
+    ) -> None:
+        self._total, self._unit = total, unit
         self._before, self._done, self._words = done, done, 0
         self._started = time.monotonic()
         self._quiet_until = self._started + (0 if shown else _QUIET_SECONDS)
@@ -37,7 +44,16 @@ class Progress:
 
     def advance(self, *, sentences: int, words: int) -> None:
         """So much more is done."""
-        self._done += sentences
+        self.reach(self._done + sentences, words=words)
+
+    def pass_over(self, done: int) -> None:
+        """So much, all told, was done before, and says nothing of the speed."""
+        self._before = self._done = done
+        self._started = time.monotonic()
+
+    def reach(self, done: int, *, words: int) -> None:
+        """So much is done now, all told; and so many more words."""
+        self._done = done
         self._words += words
         now = time.monotonic()
         if self._shown and now >= self._quiet_until:
@@ -46,9 +62,9 @@ class Progress:
 
     def _write(self, end: str) -> None:
         seconds = time.monotonic() - self._started
-        line = f"{self._done:,} sentences"
+        line = f"{self._done:,} {self._unit}"
         if self._total is not None:
-            line = f"{self._done:,} of {self._total:,} sentences"
+            line = f"{self._done:,} of {self._total:,} {self._unit}"
         line += f", {self._words / max(seconds, 1e-9):,.0f} words/s"
         if self._total is not None and self._before < self._done < self._total:
             left = seconds * (self._total - self._done) / (self._done - self._before)

@@ -9,6 +9,7 @@ from elmokit.cli.convert import convert
 from elmokit.cli.embed import embed
 from elmokit.cli.encode import encode
 from elmokit.cli.info import info
+from elmokit.cli.prepare import prepare
 from elmokit.cli.pretrain import pretrain
 from elmokit.errors import ElmokitError
 
@@ -20,7 +21,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for verb in (embed, encode, info, convert):
+for verb in (embed, encode, info, convert, prepare):
     app.command()(verb)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(pretrain)
 

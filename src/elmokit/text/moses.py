@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 from sacremoses.corpus import NonbreakingPrefixes
 
+from elmokit.text.chunks import Chunks, Marks
 from elmokit.text.split import split_at_spaces
 
 
@@ -16,9 +17,35 @@ class MosesSplitter:
     """
 
     def __init__(self, language: str) -> None:
+        self._moses = Moses(language)
+        self._chunks = Chunks(self._moses.words, self._moses.marks)
+        self._ends = SentenceEnds(language)
+
+    def words(self, sentence: str) -> list[str]:
+        """The words of one sentence."""
+        words = self._chunks.words(sentence)
+        return self._moses.words(sentence) if words is None else words
+
+    def sentences(self, text: str) -> list[str]:
+        """The sentences of a text, still as strings."""
+        return self._ends.split(text)
+
+
+class Moses:
+    """The rules themselves, one substitution after another over the whole sentence."""
+
+    def __init__(self, language: str) -> None:
         self._normalizer = MosesPunctNormalizer(lang=language)
         self._tokenizer = MosesTokenizer(lang=language)
-        self._ends = SentenceEnds(language)
+        before_numbers = frozenset(self._tokenizer.NUMERIC_ONLY_PREFIXES)
+        self.marks = Marks(
+            letters=self._tokenizer.IsAlnum,
+            small=frozenset(self._tokenizer.IsLower),
+            abbreviations=frozenset(self._tokenizer.NONBREAKING_PREFIXES) - before_numbers,
+            before_numbers=before_numbers,
+            stops_enter_quotes=language == "en",
+            stops_leave_quotes=language in ("de", "es", "fr"),
+        )
 
     def words(self, sentence: str) -> list[str]:
         """The words of one sentence."""
@@ -26,10 +53,6 @@ class MosesSplitter:
             self._normalizer.normalize(sentence), escape=False
         )
         return words
-
-    def sentences(self, text: str) -> list[str]:
-        """The sentences of a text, still as strings."""
-        return self._ends.split(text)
 
 
 class SentenceEnds:

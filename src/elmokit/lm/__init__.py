@@ -1,0 +1,1 @@
+"""Raw text becomes a language model."""
