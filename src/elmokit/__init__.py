@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from elmokit.formats import convert as convert
     from elmokit.lm.corpus import Corpus as Corpus
     from elmokit.lm.prepare import prepare as prepare
+    from elmokit.lm.settings import Settings as Settings
+    from elmokit.lm.trainer import pretrain as pretrain
     from elmokit.model.bilm import BiLM as BiLM
     from elmokit.model.bilm import State as State
     from elmokit.model.elmo import Elmo as Elmo
@@ -53,6 +55,8 @@ _ROOMS = {
     "embed_file": "file",
     "load": "embedder",
     "prepare": "lm.prepare",
+    "pretrain": "lm.trainer",
+    "Settings": "lm.settings",
     "check_table": "table",
     "write_vectors": "table",
 }

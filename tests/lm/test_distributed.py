@@ -8,10 +8,10 @@ import sys
 
 import pytest
 import torch
-from made import make_corpus
 
 from elmokit.errors import ConfigError
 from elmokit.lm.distributed import Ranks
+from made import make_corpus
 
 SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3
 RUN = """

@@ -8,7 +8,6 @@ import signal
 
 import pytest
 import torch
-from made import make_corpus
 
 import elmokit
 from elmokit.errors import FormatError, InputError, NumericError, OutputError
@@ -17,14 +16,18 @@ from elmokit.lm.corpus import Corpus
 from elmokit.lm.run import Run
 from elmokit.lm.settings import Settings
 from elmokit.lm.trainer import pretrain
+from made import make_corpus
 
 TINY = Settings(
     dim=8, cell_dim=12, filters=((1, 6), (2, 6)), width=12, character_dim=4, lanes=4, steps=5,
     negatives=6, updates=24, validate_every=8, log_every=4, optimizer="adamw", learning_rate=0.02,
     dropout=0.2, warm_up=3, schedule="cosine", checkpoint_minutes=0.0,
 )  # fmt: skip
-SENTENCES = [f"the {a} {b} sat on the {a} mat .".split() for a in "red blue".split()
-             for b in ("cat", "dog", "owl")] * 4  # fmt: skip
+SENTENCES = [
+    f"the {color} {animal} sat on the {color} mat .".split()
+    for color in ("red", "blue")
+    for animal in ("cat", "dog", "owl")
+] * 4
 
 
 def changed(**changes):
@@ -207,8 +210,7 @@ def test_what_is_not_a_number_stops_the_run_and_names_the_text(corpus):
     with torch.no_grad():
         run.model.bilm.encoder.embedding.weight[1 + corpus.lexicon.index("owl")] = float("nan")
     with pytest.raises(NumericError, match=r"update \d+.*lane \d.*owl.*learning_rate"):
-        for _ in range(8):
-            run.update()
+        [run.update() for _ in range(8)]
 
 
 def test_another_model_is_a_beginning(corpus, uninterrupted, tmp_path):

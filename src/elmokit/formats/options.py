@@ -95,7 +95,7 @@ def read_options(path: Path) -> Options:
 
 @dataclass(frozen=True)
 class TrainingOptions(Options):
-    """What options.json says of training too. The counts of words are not read: they are counted."""
+    """What options.json says of training too; its counts of words are not read: we count."""
 
     bidirectional: bool = False
     dropout: float = 0.0

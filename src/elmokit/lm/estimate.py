@@ -60,11 +60,12 @@ def estimate(
         [
             *told,
             f"text: {corpus.words:,} words, {corpus.sentences:,} sentences, "
-            f"{len(corpus.vocabulary):,} words to predict, {len(corpus.valid):,} sentences held out",
+            f"{len(corpus.vocabulary):,} words to predict; "
+            f"{len(corpus.valid):,} sentences held out",
             "parameters: "
             + ", ".join(f"{name} {count:,}" for name, count in parameters.items())
             + f"; {sum(parameters.values()):,} in all",
-            f"memory: {peak:,.0f} MB at most so far; a checkpoint takes {size / 2**20:,.0f} MB on disk",
+            f"memory: {peak:,.0f} MB at most so far; a checkpoint takes {size / 2**20:,.0f} MB",
             f"updates: {run.updates:,} of {run.words_per_update:,} words, "
             f"{run.updates_per_epoch:,.0f} for all the text once",
             f"time: {run.words_per_update / seconds:,.0f} tokens/s, {hours:,.1f} hours without "

@@ -44,8 +44,8 @@ class RunFolder:
         if changed := differing(settings, before):
             told = ", ".join(f"{n} {getattr(before, n)} → {getattr(settings, n)}" for n in changed)
             raise InputError(
-                f"{folder.path}: this run has other settings ({told}); go on with the same, or give "
-                "another --out (and --init-from, to begin with this model)"
+                f"{folder.path}: this run has other settings ({told}); go on with the same, or "
+                "give another --out (and --init-from, to begin with this model)"
             )
         return folder
 

@@ -86,7 +86,9 @@ class Log:
         if not self._path.exists():
             return
         lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for line in lines if line.endswith("\n") and json.loads(line)["update"] <= update]
+        kept = [
+            line for line in lines if line.endswith("\n") and json.loads(line)["update"] <= update
+        ]
         self._path.write_text("".join(kept), encoding="utf-8")
 
 

@@ -47,7 +47,8 @@ def clip_gradients(parameters: Iterable[Tensor], longest: float) -> float:
     """Shorten all gradients together to a length, and say how long they were; 0 is no limit."""
     grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
     numbers = [grad._values() if grad.is_sparse else grad for grad in grads]
-    length = torch.stack([torch.linalg.vector_norm(part) for part in numbers]).norm().item()
+    lengths = torch.stack([torch.linalg.vector_norm(part) for part in numbers])
+    length = float(torch.linalg.vector_norm(lengths))
     if longest > 0 and length > longest:
         for part in numbers:
             part.mul_(longest / length)

@@ -210,9 +210,10 @@ def _read_toml(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise ConfigError(f"{path}: no such file, and no preset ({', '.join(PRESETS)}) either")
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not a TOML file ({error})") from None
+    return values
 
 
 def _parse(name: str, text: str) -> Any:

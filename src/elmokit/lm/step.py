@@ -120,9 +120,7 @@ class _Answers:
         if isinstance(self._softmax, AdaptiveSoftmax):
             return -self._softmax.log_likelihood(vectors, targets).sum()
         assert reading.sample is not None
-        sample = Sample(
-            self._place[reading.sample.words], reading.sample.log_expected[self._rows]
-        )
+        sample = Sample(self._place[reading.sample.words], reading.sample.log_expected[self._rows])
         return sampled_loss(vectors, self._place[targets], self._weight, self._bias, sample)
 
     def pass_gradients(self, *, sparse: bool) -> None:

@@ -1,8 +1,8 @@
 """Running text becomes windows: lanes that read side by side, each sentence after sentence.
 
-Ids are those of a corpus' lexicon: 0 is `<S>`, 1 is `</S>`. A sentence of n words makes n + 1 pairs of
-what is read and what is to be predicted: `<S>` and the words against the words and `</S>`; backwards,
-`</S>` and the reversed words against the reversed words and `<S>`.
+Ids are those of a corpus' lexicon: 0 is `<S>`, 1 is `</S>`. A sentence of n words makes n + 1 pairs
+of what is read and what is to be predicted: `<S>` and the words against the words and `</S>`;
+backwards, `</S>` and the reversed words against the reversed words and `<S>`.
 """
 
 from collections.abc import Iterator, Sequence

@@ -34,7 +34,7 @@ class Softmax(nn.Module):
         return F.log_softmax(F.linear(vectors, self.weight, self.bias), -1)
 
     def log_likelihood(self, vectors: Tensor, targets: Tensor) -> Tensor:
-        """The logarithm of the probability of each target: (tokens, dim), (tokens,) -> (tokens,)."""
+        """The logarithm of each target's probability: (tokens, dim), (tokens,) -> (tokens,)."""
         return _target_log_likelihood(self, vectors, targets)
 
 
@@ -63,7 +63,7 @@ class AdaptiveSoftmax(nn.Module):
         return flat.view(*vectors.shape[:-1], self.words)
 
     def log_likelihood(self, vectors: Tensor, targets: Tensor) -> Tensor:
-        """The logarithm of the probability of each target: (tokens, dim), (tokens,) -> (tokens,)."""
+        """The logarithm of each target's probability: (tokens, dim), (tokens,) -> (tokens,)."""
         likelihood: Tensor = self.classes(vectors, targets).output
         return likelihood
 
@@ -163,9 +163,7 @@ class _SampledLoss(torch.autograd.Function):
 
             scores.div_(total[:, None])
             torch.sub(own / total, 1, out=doubt[at])
-            torch.addmm(
-                doubt[at][:, None] * right[at], scores, wrong, out=vectors_grad[at]
-            )
+            torch.addmm(doubt[at][:, None] * right[at], scores, wrong, out=vectors_grad[at])
             wrong_grad.addmm_(scores.t(), now)
             offsets_grad.add_(scores.sum(0))
             torch.mul(doubt[at][:, None], now, out=right_grad[at])
