@@ -168,9 +168,10 @@ def test_every_fault_is_listed_with_its_file_and_line_before_a_corpus_is_made(tm
     }  # fmt: skip
 
 
-def test_a_wrapped_text_without_blank_lines_is_a_fault(tmp_path):
+@pytest.mark.parametrize("line", ["A line of text.", "😀"])  # one, and four bytes a character
+def test_a_wrapped_text_without_blank_lines_is_a_fault(tmp_path, line):
     with pytest.raises(InputError, match=r"^1 of"):
-        made(tmp_path / "a", "A line of text.\n" * 400_000 + "\nThe end.\n", wrapped=True)
+        made(tmp_path / "a", f"{line}\n" * 850_000 + "\nThe end.\n", wrapped=True)
     rows = (tmp_path / "a/corpus/faults.tsv").read_text().splitlines()
     assert "\t1\tlong\t" in rows[1]
 

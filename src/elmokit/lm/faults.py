@@ -1,7 +1,7 @@
 """Lines of bytes become paragraphs of text, and lines that are no text become faults."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elmokit.lm.blocks import LONGEST_BYTES, Stretch
 
@@ -38,8 +38,9 @@ def paragraphs_of(
 
     `spaced` text has white space between its words.
     """
-    first, gathered = stretch.line, list[str]()
+    paragraph = _Wrapped(stretch.line)
     for number, line in enumerate(_decoded(stretch.text), stretch.line):
+        paragraph.size += len(line.object if isinstance(line, UnicodeDecodeError) else line) + 1
         if (fault := _fault_of(line, spaced=spaced)) is not None:
             report(Fault(stretch.file, number, *fault))
             continue
@@ -47,21 +48,26 @@ def paragraphs_of(
         if not wrapped:
             yield text
         elif text.strip():
-            gathered.append(text)
+            paragraph.lines.append(text)
         else:
-            yield from _joined(gathered, report, stretch.file, first)
-            first, gathered = number + 1, []
-    yield from _joined(gathered, report, stretch.file, first)
+            yield from paragraph.end(stretch.file, report)
+            paragraph = _Wrapped(number + 1)
+    yield from paragraph.end(stretch.file, report)
 
 
-def _joined(
-    lines: list[str], report: Callable[[Fault], None], file: str, first: int
-) -> Iterator[str]:
-    """The paragraph of wrapped lines, if there are any and they are not too many."""
-    if sum(map(len, lines)) > LONGEST_LINE:
-        report(Fault(file, first, "long", "lines without a blank one between them"))
-    elif lines:
-        yield "\n".join(lines)
+@dataclass
+class _Wrapped:
+    """Lines on their way into a paragraph."""
+
+    first: int
+    size: int = 0  # in characters, or more: lines that cannot be used count too
+    lines: list[str] = field(default_factory=list)
+
+    def end(self, file: str, report: Callable[[Fault], None]) -> Iterator[str]:
+        if self.lines and self.size > LONGEST_LINE:
+            report(Fault(file, self.first, "long", "lines without a blank one between them"))
+        elif self.lines:
+            yield "\n".join(self.lines)
 
 
 def _decoded(text: bytes) -> list[str | UnicodeDecodeError]:
