@@ -7,6 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from elmokit.ask.perplexity import Perplexity as Perplexity
+    from elmokit.ask.perplexity import perplexity as perplexity
+    from elmokit.ask.predict import Guess as Guess
+    from elmokit.ask.score import Score as Score
     from elmokit.config import BiLMConfig as BiLMConfig
     from elmokit.config import CharacterConfig as CharacterConfig
     from elmokit.embedder import Embedder as Embedder
@@ -40,15 +44,19 @@ _ROOMS = {
     "ElmokitError": "errors",
     "Embedder": "embedder",
     "FormatError": "errors",
+    "Guess": "ask.predict",
     "InputError": "errors",
     "NumericError": "errors",
     "OutputError": "errors",
+    "Perplexity": "ask.perplexity",
     "Pretrained": "formats",
     "ScalarMix": "model.mix",
+    "Score": "ask.score",
     "State": "model.bilm",
     "convert": "formats",
     "embed_file": "file",
     "load": "embedder",
+    "perplexity": "ask.perplexity",
     "check_table": "table",
     "write_vectors": "table",
 }

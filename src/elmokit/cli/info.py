@@ -42,7 +42,7 @@ def info(
         "clips": [config.cell_clip, config.output_clip],
         "encoder parameters": parameters(bilm.encoder),
         "reader parameters": parameters(bilm.readers),
-        "softmax words": None if softmax is None else len(softmax.bias),
+        "softmax words": None if softmax is None else softmax.words,
         "vocabulary": None if pretrained.vocabulary is None else len(pretrained.vocabulary),
         "split": pretrained.split,
         "hash": pretrained.fingerprint(),

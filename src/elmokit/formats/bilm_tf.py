@@ -63,7 +63,7 @@ def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
             f"bilm-tf adds 1.0 to every forget gate, but this model adds {config.forget_bias}"
         )
     tensors = model.state_dict()
-    words = None if model.softmax is None else len(model.softmax.bias)
+    words = None if model.softmax is None else model.softmax.words
     with h5py.File(weights, "w") as file:
         for dataset in _datasets(config, softmax_words=words):
             ours = [tensors[name].float().cpu().numpy() for name in dataset.parameters]

@@ -68,7 +68,7 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
         "elmokit",
         1,
         pretrained.split,
-        None if model.softmax is None else len(model.softmax.bias),
+        None if model.softmax is None else model.softmax.words,
         model.bilm.config,
     )
     (folder / CONFIG).write_text(json.dumps(asdict(described), indent=2) + "\n", encoding="utf-8")

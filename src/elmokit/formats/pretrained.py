@@ -39,9 +39,9 @@ class Pretrained:
                 f"the vocabulary has {words} words, but the word table {table} rows; "
                 "is it the vocabulary of this model?"
             )
-        if softmax is not None and words != len(softmax.bias):
+        if softmax is not None and words != softmax.words:
             raise FormatError(
-                f"the vocabulary has {words} words, but the softmax {len(softmax.bias)} rows; "
+                f"the vocabulary has {words} words, but the softmax {softmax.words} rows; "
                 "is it the vocabulary of this model?"
             )
 

@@ -6,6 +6,9 @@ from torch import Tensor, nn
 
 from elmokit.model.draw import draw_normal
 
+# Without gradients, the numbers of so many bytes are worked out at once: they fit no cache anyway.
+_LOGIT_BYTES = 2**26
+
 
 class Softmax(nn.Module):
     """A vector and a bias for each word of the vocabulary; both readers predict with the same."""
@@ -16,6 +19,27 @@ class Softmax(nn.Module):
         self.bias = nn.Parameter(torch.zeros(words))
         draw_normal(self.weight, dim)
 
+    @property
+    def words(self) -> int:
+        """How many words have a probability."""
+        return len(self.bias)
+
     def forward(self, vectors: Tensor) -> Tensor:  # (..., dim) -> (..., words)
         """The logarithm of each word's probability."""
-        return F.log_softmax(F.linear(vectors, self.weight, self.bias), -1)
+        return F.log_softmax(self._logits(vectors), -1)
+
+    def log_likelihood(self, vectors: Tensor, targets: Tensor) -> Tensor:
+        """The logarithm of the probability of one word a vector.
+
+        `vectors` are (tokens, dim), `targets` and what comes back (tokens,).
+        """
+        rows = max(1, _LOGIT_BYTES // (self.words * vectors.element_size()))
+        found = []
+        for some, wanted in zip(vectors.split(rows), targets.split(rows), strict=True):
+            logits = self._logits(some)
+            chosen = logits.gather(1, wanted[:, None]).squeeze(1)
+            found.append(chosen - logits.logsumexp(1))
+        return torch.cat(found)
+
+    def _logits(self, vectors: Tensor) -> Tensor:  # (..., dim) -> (..., words)
+        return F.linear(vectors, self.weight, self.bias)
