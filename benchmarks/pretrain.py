@@ -3,8 +3,8 @@
     python benchmarks/pretrain.py FOLDER [--sizes S small] [--updates 40]
 
 FOLDER is what `two_million.py` makes. Every trainer reads the same text with the same sizes and
-settings: 64 lanes of 20 steps, 4,096 wrong answers, dropout 0.1, Adagrad 0.2. A word counts once for
-both directions. A table for people, one JSON line last for machines.
+settings: 64 lanes of 20 steps, 4,096 wrong answers, dropout 0.1, Adagrad 0.2. A word counts once
+for both directions. A table for people, one JSON line last for machines.
 """
 
 import argparse

@@ -6,6 +6,8 @@ from collections import Counter
 import h5py
 import numpy as np
 
+from reference import Reference
+
 FILTERS = [[1, 4], [2, 8], [3, 12]]
 
 
@@ -140,3 +142,18 @@ def make_corpus(folder, sentences, *, vocabulary=None, valid=(), shards=1):
     }  # fmt: skip
     (folder / "corpus.json").write_text(json.dumps(record))
     return folder
+
+
+def make_pair(folder, *, directions=2, words=9, size=1.5, **shape):
+    """The folder of a random language model, and a second opinion on it."""
+    options = make_options(**shape) | {"bidirectional": directions == 2}
+    weights = make_weights(
+        options,
+        directions=directions,
+        table_words=None if shape.get("characters", True) else words,
+        softmax_words=words,
+        size=size,
+    )
+    vocabulary = ["<S>", "</S>", "<UNK>", *(f"word{k}" for k in range(words - 3))]
+    write_files(folder, options, weights, vocabulary)
+    return folder, Reference(options, weights, vocabulary)

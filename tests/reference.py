@@ -33,6 +33,38 @@ class Reference:
         both = [np.concatenate([half[k] for half in halves], 1) for k in range(len(halves[0]))]
         return np.stack(both)[:, 1:-1], state
 
+    def scores(self, sentences, *, carry=False):
+        """For each sentence, the log-probabilities of its words and of the mark at the end.
+
+        A pair, forward and backward; with one reader only the first.
+        """
+        found = []
+        for direction in range(self.directions):
+            start, end = ("<S>", "</S>") if direction == 0 else ("</S>", "<S>")
+            state = {}
+            found.append([])
+            for sentence in sentences:
+                if not carry:
+                    state = {}
+                order = list(sentence) if direction == 0 else list(sentence)[::-1]
+                vectors = [self.word(word) for word in [start, *order]]
+                for layer in range(self.options["lstm"].get("n_layers", 1)):
+                    vectors = self.lstm(vectors, direction, layer, state)
+                numbers = [
+                    self.log_probabilities(vector)[self.id(target)]
+                    for vector, target in zip(vectors, [*order, end], strict=True)
+                ]
+                words = numbers[:-1] if direction == 0 else numbers[:-1][::-1]
+                found[-1].append(np.array([*words, numbers[-1]]))
+        return [*zip(*found, strict=True)]
+
+    def log_probabilities(self, vector):
+        logits = self.weights["softmax/W"] @ vector + self.weights["softmax/b"]
+        return logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
+
+    def id(self, word):
+        return self.vocabulary.index(word if word in self.vocabulary else "<UNK>")
+
     def word(self, word):
         weights = self.weights
         if "char_cnn" not in self.options:

@@ -7,6 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from elmokit.ask.perplexity import Perplexity as Perplexity
+    from elmokit.ask.perplexity import perplexity as perplexity
+    from elmokit.ask.predict import Guess as Guess
+    from elmokit.ask.score import Score as Score
     from elmokit.config import BiLMConfig as BiLMConfig
     from elmokit.config import CharacterConfig as CharacterConfig
     from elmokit.embedder import Embedder as Embedder
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
     from elmokit.errors import InputError as InputError
     from elmokit.errors import NumericError as NumericError
     from elmokit.errors import OutputError as OutputError
+    from elmokit.errors import RankError as RankError
     from elmokit.file import embed_file as embed_file
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
@@ -45,11 +50,15 @@ _ROOMS = {
     "ElmokitError": "errors",
     "Embedder": "embedder",
     "FormatError": "errors",
+    "Guess": "ask.predict",
     "InputError": "errors",
     "NumericError": "errors",
     "OutputError": "errors",
+    "Perplexity": "ask.perplexity",
     "Pretrained": "formats",
+    "RankError": "errors",
     "ScalarMix": "model.mix",
+    "Score": "ask.score",
     "State": "model.bilm",
     "convert": "formats",
     "embed_file": "file",
@@ -57,6 +66,7 @@ _ROOMS = {
     "prepare": "lm.prepare",
     "pretrain": "lm.trainer",
     "Settings": "lm.settings",
+    "perplexity": "ask.perplexity",
     "check_table": "table",
     "write_vectors": "table",
 }

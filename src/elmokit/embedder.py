@@ -7,23 +7,29 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from elmokit import formats
-from elmokit.cache import WordCache
+from elmokit.ask.fill import fill_text
+from elmokit.ask.oracle import Oracle
+from elmokit.ask.perplexity import Perplexity
+from elmokit.ask.predict import Guess, next_words, previous_words
+from elmokit.ask.sample import sample
+from elmokit.ask.score import Score, score
+from elmokit.config import Direction
 from elmokit.errors import InputError
 from elmokit.formats.native import read_state, write_state
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.linear import Precision
-from elmokit.model.parallel import using_threads
 from elmokit.plan import Asked, Directions, Layers, in_batches, in_windows
 from elmokit.pooling import LayerReduction, Pooling, Reduction, Vectors
 from elmokit.progress import Progress
+from elmokit.reading import Reading
 from elmokit.text.batch import check_sentences, check_words, place_words
 from elmokit.text.split import splitter
 
 StateWay = Literal["zero", "carry", "warm"]
+Text = str | Sequence[str]  # raw, or the words of a sentence
 
 # The state of a warm start is what is left after reading so many empty sentences.
 _WARM_UP: tuple[list[str], ...] = ([],) * 10
@@ -83,20 +89,19 @@ class Embedder:
             raise InputError(f"state is {state!r}, expected 'zero', 'carry' or 'warm'")
         if tokens_per_batch < 1:
             raise InputError(f"tokens_per_batch is {tokens_per_batch}, expected 1 or more")
-        if precision not in ("float32", "half", "int8"):
-            raise InputError(f"precision is {precision!r}, expected 'float32', 'half' or 'int8'")
-        if threads is not None and threads < 1:
-            raise InputError(f"threads is {threads}, expected 1 or more, or None for torch's own")
         self.pretrained = pretrained
         self.precision = precision
-        self._threads = threads
-        self.bilm: BiLM = pretrained.model.bilm.to(device).eval()
+        self.bilm: BiLM = pretrained.model.to(device).eval().bilm
         self.state_way = state
         self.tokens_per_batch = tokens_per_batch
-        self._cache_bytes = cache_bytes
-        self._warm_up = [list(sentence) for sentence in warm_up] if state == "warm" else []
-        self._carried = self._fresh_state(0)
-        self._learn_weights()
+        self.reading = Reading(
+            pretrained,
+            warm_up=warm_up if state == "warm" else (),
+            cache_bytes=cache_bytes,
+            precision=precision,
+            threads=threads,
+        )
+        self._carried = self.reading.fresh_state(0)
 
     @property
     def layers(self) -> int:
@@ -111,7 +116,7 @@ class Embedder:
     @property
     def cut_words(self) -> int:
         """How many words were too long and were cut, each counted when it is first met."""
-        return self._cache.cut
+        return self.reading.cut_words
 
     def embed(
         self,
@@ -149,7 +154,7 @@ class Embedder:
 
     def encode(
         self,
-        texts: Iterable[str | Sequence[str]],
+        texts: Iterable[Text],
         *,
         layers: LayerReduction = "mean",
         pooling: Pooling = "mean",
@@ -161,13 +166,8 @@ class Embedder:
         words. `layers` are averaged ("mean"), chosen ("top" or a number), put end to end ("concat",
         dim grows), or mixed by a ScalarMix.
         """
-        if isinstance(texts, str):
-            raise TypeError("texts is one string, expected a list of texts: encode([text])")
         reduction = Reduction.of(layers, pooling)
-        split_texts = [
-            self.split(text if isinstance(text, str) else check_words(text, f"text {place}")[0])
-            for place, text in enumerate(texts)
-        ]
+        split_texts = [*self._split_texts(texts)]
         stream = self.embed_stream(
             (sentence for text in split_texts for sentence in text),
             layers=reduction.layers,
@@ -181,12 +181,73 @@ class Embedder:
                 encoded[place] = reduction.pool(np.concatenate(words))
         return encoded
 
-    def split(self, text: str | Sequence[str]) -> list[list[str]]:
+    def split(self, text: Text) -> list[list[str]]:
         """The sentences of a raw text as lists of words; a list of words is one sentence."""
         if not isinstance(text, str):
-            return [list(text)]
+            return [check_words(text, "text")[0]]
         way = splitter(self.pretrained.split)
         return [way.words(sentence) for sentence in way.sentences(text)]
+
+    def perplexity(self, texts: Iterable[Text], *, progress: bool | None = None) -> Perplexity:
+        """How well the model predicts texts, raw or lists of words, forward and backward."""
+        return Perplexity.of(self.score_stream(texts, progress=progress))
+
+    def score(self, texts: Iterable[Text], *, progress: bool | None = None) -> list[Score]:
+        """For each sentence of the texts, in order, the log-probability of each of its words.
+
+        A sentence starts as the embedder's do; with `carry`, all are running text, from zero.
+        """
+        return [*self.score_stream(texts, progress=progress)]
+
+    def score_stream(
+        self, texts: Iterable[Text], *, progress: bool | None = None
+    ) -> Iterator[Score]:
+        """The scores of `score`, one after the other; texts are taken as they are needed."""
+        return score(
+            self._oracle(),
+            (sentence for text in self._split_texts(texts) for sentence in text),
+            state="carry" if self.state_way == "carry" else "zero",
+            tokens_per_batch=self.tokens_per_batch,
+            progress=progress,
+        )
+
+    def next_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Guess]:
+        """The k likeliest words after a text, raw or a list of words."""
+        return next_words(
+            self._oracle(), self.split(text), k=k, marks=marks, carry=self.state_way == "carry"
+        )
+
+    def previous_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Guess]:
+        """The k likeliest words before a text, raw or a list."""
+        return previous_words(self._oracle(), self.split(text), k=k, marks=marks)
+
+    def fill(self, text: Text, *, k: int = 10) -> list[list[Guess]]:
+        """For each `___` of a text, the k words that fit best from both sides."""
+        return fill_text(self._oracle(), text, self.split, k=k)
+
+    def sample(
+        self,
+        text: Text = "",
+        *,
+        samples: int = 1,
+        direction: Direction = "forward",
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        max_words: int = 50,
+        seed: int = 0,
+    ) -> list[list[str]]:
+        """Sentences drawn from the model that begin (backward: end) as a text."""
+        return sample(
+            self._oracle(),
+            self.split(text),
+            samples=samples,
+            direction=direction,
+            temperature=temperature,
+            top_k=top_k,
+            max_words=max_words,
+            seed=seed,
+            carry=self.state_way == "carry",
+        )
 
     @property
     def state(self) -> State:
@@ -199,7 +260,7 @@ class Embedder:
 
     def reset_state(self) -> None:
         """Forget what was carried: the next sentences start from zero."""
-        self._carried = self._fresh_state(0)
+        self._carried = self.reading.fresh_state(0)
 
     def save_state(self, path: str | Path) -> None:
         """What is carried, kept in a safetensors file."""
@@ -241,18 +302,17 @@ class Embedder:
         self, sentences: list[list[str]], places: list[int], asked: Asked
     ) -> list[Vectors]:
         """The vectors of sentences that are read together; `places` are their rows of the state."""
+        placed = place_words(sentences)
         if self.state_way == "carry":
             missing = max(places) + 1 - self._carried.sentences
             if missing > 0:
-                self._carried = self._carried.followed_by(self._fresh_state(missing))
+                self._carried = self._carried.followed_by(self.reading.fresh_state(missing))
             rows = torch.tensor(places, device=self._carried.output.device)
-            layers, after = self._read(
-                sentences, self._carried.rows(rows), Asked.all(self.bilm.config)
-            )
+            layers, after = self.reading.read(placed, self._carried.rows(rows))
             self._carried = self._carried.with_rows(rows, after.to(self._carried.output))
             layers = asked.choose(layers, self.bilm.config)
         else:
-            layers, _ = self._read(sentences, None, asked)
+            layers, _ = self.reading.read(placed, layers=asked.layers, directions=asked.directions)
         arrays = layers.float().cpu().numpy()
         edge = 0 if asked.boundaries else 1
         return [
@@ -260,36 +320,16 @@ class Embedder:
             for row, sentence in enumerate(sentences)
         ]
 
-    def _read(
-        self, sentences: list[list[str]], state: State | None, asked: Asked
-    ) -> tuple[Tensor, State]:
-        """The layers of sentences read together, from a state or from the one fixed state."""
-        # Kept tensors must be ordinary ones, even where the caller is in inference mode.
-        with torch.inference_mode(False), torch.no_grad(), using_threads(self._threads):
-            if self._version != self.bilm.version():
-                self._learn_weights()
-            placed = place_words(sentences)
-            types = self._cache.vectors(placed.types)
-            if state is None:
-                state = self._start.rows(torch.zeros(len(sentences), dtype=torch.long))
-            return self.bilm.read(
-                types,
-                torch.from_numpy(placed.words).to(types.device),
-                state.to(types),
-                layers=asked.layers,
-                directions=asked.directions,
-                products=self._products,
-            )
+    def _oracle(self) -> Oracle:
+        return Oracle(self.reading)
 
-    def _learn_weights(self) -> None:
-        """Work out what is kept of the weights: packed products, words, and the fixed state."""
-        self._version = self.bilm.version()
-        self._cache = WordCache(self.bilm, self.pretrained.alphabet, self._cache_bytes)
-        with torch.no_grad():
-            self._products = self.bilm.pack(self.precision)
-        self._start = self._fresh_state(1)
-        for sentence in self._warm_up:
-            _, self._start = self._read([sentence], self._start, Asked.all(self.bilm.config))
+    def _split_texts(self, texts: Iterable[Text]) -> Iterator[list[list[str]]]:
+        """The sentences of each text."""
+        if isinstance(texts, str):
+            raise TypeError("texts is one string, expected a list of texts: [text]")
+        for place, text in enumerate(texts):
+            raw = isinstance(text, str)
+            yield self.split(text if raw else check_words(text, f"text {place}")[0])
 
     def _refuse_unless_carrying(self) -> None:
         if self.state_way != "carry":
@@ -300,6 +340,3 @@ class Embedder:
 
     def _windows(self, sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
         return in_windows(sentences, self.tokens_per_batch, len)
-
-    def _fresh_state(self, sentences: int) -> State:
-        return State.zeros(self.bilm.config, sentences, like=next(self.bilm.parameters()))

@@ -5,7 +5,8 @@
     ├── FormatError(ValueError)       a file that is not what it should be
     ├── InputError(ValueError)        text or arguments that cannot be used
     ├── OutputError(OSError)          a result that cannot be written where it should be
-    └── NumericError(ArithmeticError) a vector that is not a number
+    ├── NumericError(ArithmeticError) a vector that is not a number
+    └── RankError(ConnectionError)    a process of a run over several that is not heard of any more
 
 A message says where, what was found, what was expected, and what to do.
 """
@@ -33,3 +34,7 @@ class OutputError(ElmokitError, OSError):
 
 class NumericError(ElmokitError, ArithmeticError):
     """A vector that is not a number."""
+
+
+class RankError(ElmokitError, ConnectionError):
+    """A process of a run over several that is not heard of any more."""

@@ -82,11 +82,6 @@ class Asked:
             )
         return cls(tuple(number % (top + 1) for number in numbers), chosen, boundaries)
 
-    @classmethod
-    def all(cls, config: BiLMConfig) -> "Asked":
-        """Everything there is."""
-        return cls.of(config, "all", "both", boundaries=False)
-
     def choose(self, layers: Tensor, config: BiLMConfig) -> Tensor:
         """Of all layers and directions, those asked for."""
         halves = layers[list(self.layers)].split(config.dim, 3)

@@ -1,59 +1,62 @@
 """Two ranks learn what one rank with all the lanes learns, and a lost rank ends the run."""
 
 import json
+import multiprocessing
 import os
 import socket
-import subprocess
-import sys
 
 import pytest
 import torch
+import torch._dynamo
 
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, RankError
+from elmokit.lm.corpus import Corpus
 from elmokit.lm.distributed import Ranks
+from elmokit.lm.settings import Settings
+from elmokit.lm.trainer import pretrain
 from made import make_corpus
 
 SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3
-RUN = """
-import os, sys, torch
-from elmokit.lm.corpus import Corpus
-from elmokit.lm.settings import Settings
-from elmokit.lm.trainer import pretrain
-torch.set_num_threads(1)
-folder, out, updates = sys.argv[1:]
-settings = Settings(
+SETTINGS = Settings(
     dim=8, cell_dim=12, filters=((1, 6), (2, 6)), width=12, character_dim=4, lanes=6, steps=5,
-    negatives=6, updates=int(updates), validate_every=4, log_every=2, dropout=0.0,
-    learning_rate=0.1, checkpoint_minutes=0.0,
-)
-def tell(line):
-    if os.environ.get("RANK") == "1" and os.environ.get("LOSE") and line.startswith("update 4 "):
-        os._exit(3)
-pretrain(Corpus.open(folder), settings, out, tell=tell)
-"""
+    negatives=6, updates=8, validate_every=4, log_every=2, dropout=0.0, learning_rate=0.1,
+    checkpoint_minutes=0.0,
+)  # fmt: skip
 
 
-def start(folder, out, updates, rank=None, port=None, **more):
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **more}
-    if rank is not None:
-        environment |= {
-            "RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": str(rank),
-            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-        }  # fmt: skip
-    return subprocess.Popen(
-        [sys.executable, "-c", RUN, folder, out, str(updates)],
-        env=environment,
-        stderr=subprocess.DEVNULL,
-    )
+def train(folder, out, environment, lose):
+    torch.set_num_threads(1)
+    os.environ |= environment
+
+    def tell(line):
+        if lose and line.startswith("update 4 "):
+            os._exit(3)
+
+    try:
+        pretrain(Corpus.open(folder), SETTINGS, out, tell=tell)
+    except RankError:
+        os._exit(1)
 
 
-def run_two(folder, out, updates, **more):
-    """The exit codes of two ranks."""
+def run_ranks(folder, out, *, ranks, lost=None):
+    """The exit codes of so many ranks, one of which may be lost on the way."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    ranks = [start(folder, out, updates, rank, port, **more) for rank in (0, 1)]
-    return [rank.wait(timeout=100) for rank in ranks]
+    context = multiprocessing.get_context("fork")
+    processes = []
+    for rank in range(ranks):
+        environment = {
+            "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        }  # fmt: skip
+        processes.append(
+            context.Process(target=train, args=(folder, out, environment, rank == lost))
+        )
+        processes[-1].start()
+    for process in processes:
+        process.join(timeout=100)
+    return [process.exitcode for process in processes]
 
 
 def weights_of(out):
@@ -62,17 +65,17 @@ def weights_of(out):
 
 def test_two_ranks_are_one_with_all_the_lanes_even_after_a_loss(tmp_path):
     folder = make_corpus(tmp_path / "corpus", SENTENCES, valid=SENTENCES[:3])
-    alone = start(folder, tmp_path / "one", 8)
-    assert run_two(folder, tmp_path / "two", 8, LOSE="1") != [0, 0]
-    assert torch.load(tmp_path / "two" / "checkpoint.pt", weights_only=True)["update"] < 8
-    assert run_two(folder, tmp_path / "two", 8) == [0, 0]
-    assert alone.wait(timeout=100) == 0
-    one, two = weights_of(tmp_path / "one"), weights_of(tmp_path / "two")
-    for name, weight in one.items():
-        torch.testing.assert_close(weight, two[name], atol=1e-5, rtol=0)
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run_ranks(folder, one, ranks=1) == [0]
+    assert run_ranks(folder, two, ranks=2, lost=1) == [1, 3]
+    assert torch.load(two / "checkpoint.pt", weights_only=True)["update"] < 8
+    assert run_ranks(folder, two, ranks=2) == [0, 0]
+    alone, together = weights_of(one), weights_of(two)
+    for name, weight in alone.items():
+        torch.testing.assert_close(weight, together[name], atol=1e-5, rtol=0)
     updates = [
-        [json.loads(line)["update"] for line in (tmp_path / n / "log.jsonl").open()]
-        for n in ("one", "two")
+        [json.loads(line)["update"] for line in (out / "log.jsonl").read_text().splitlines()]
+        for out in (one, two)
     ]
     assert updates[0] == updates[1]
 

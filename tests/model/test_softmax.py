@@ -72,6 +72,18 @@ def test_loss_in_parts_is_the_loss(case, monkeypatch):
         torch.testing.assert_close(one, two)
 
 
+def test_likelihoods_in_parts_are_those_of_the_whole_table(monkeypatch):
+    softmax = Softmax(50, 8).double()
+    torch.nn.init.normal_(softmax.bias)
+    vectors, targets = torch.randn(23, 8).double(), torch.randint(50, (23,))
+    expected = softmax(vectors)[torch.arange(23), targets]
+    monkeypatch.setattr("elmokit.model.softmax._LOGITS_AT_ONCE", 5 * 50)  # five rows at a time
+    torch.testing.assert_close(softmax.log_likelihood(vectors, targets), expected)
+    assert softmax.log_likelihood(vectors[:0], targets[:0]).shape == (0,)
+    far = torch.full((2, 8), 1e4).double()
+    assert softmax.log_likelihood(far, targets[:2]).isfinite().all()
+
+
 @pytest.mark.parametrize("softmax", [Softmax(23, 16), AdaptiveSoftmax(23, 16, (5, 12))])
 def test_probabilities_are_one_in_all_and_those_of_the_targets(softmax):
     vectors, targets = torch.randn(7, 16), torch.arange(7) * 3

@@ -23,6 +23,12 @@ def test_boundaries_in_the_text_are_boundaries():
     assert place_words([["</S>", "x", "<S>"]]).words.tolist() == [[1, 2, 3, 1, 2]]
 
 
+def test_rows_that_are_not_marked_hold_what_they_hold():
+    placed = place_words([["<S>", "x"], [], ["x", "y", "</S>"]], marked=False)
+    assert placed.types == ["<S>", "</S>", "x", "y"]
+    assert placed.words.tolist() == [[1, 3, 0], [0, 0, 0], [3, 4, 2]]
+
+
 def test_no_sentences_make_an_empty_batch():
     assert Batch.from_sentences([], ALPHABET).words.shape == (0, 2)
 

@@ -1,7 +1,8 @@
 """Processes become ranks of one run, each with its share of the lanes."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -10,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, RankError
 
 # A rank that has not been heard of for so long is lost, and the run ends.
 _PATIENCE = timedelta(minutes=30)
@@ -50,7 +51,8 @@ class Ranks:
             return
         grads = [p.grad for p in parameters if p.grad is not None]
         whole = torch.cat([grad.flatten() for grad in grads])
-        dist.all_reduce(whole)
+        with _hearing_all():
+            dist.all_reduce(whole)
         whole.div_(self.size)
         for grad, mean in zip(grads, whole.split([g.numel() for g in grads]), strict=True):
             grad.copy_(mean.view_as(grad))
@@ -60,7 +62,8 @@ class Ranks:
         if self.size == 1:
             return numbers
         every: list[Any] = [None] * self.size
-        dist.all_gather_object(every, numbers)
+        with _hearing_all():
+            dist.all_gather_object(every, numbers)
         return [sum(column) / self.size for column in zip(*every, strict=True)]
 
     def gather(self, part: Tensor, dim: int) -> Tensor:
@@ -68,7 +71,8 @@ class Ranks:
         if self.size == 1:
             return part
         parts = [torch.empty_like(part) for _ in range(self.size)]
-        dist.all_gather(parts, part.contiguous())
+        with _hearing_all():
+            dist.all_gather(parts, part.contiguous())
         return torch.cat(parts, dim)
 
     def told_by_first(self, told: Any) -> Any:
@@ -76,10 +80,23 @@ class Ranks:
         if self.size == 1:
             return told
         box = [told]
-        dist.broadcast_object_list(box, src=0)
+        with _hearing_all():
+            dist.broadcast_object_list(box, src=0)
         return box[0]
 
     def leave(self) -> None:
         """The run is over."""
         if self.size > 1:
             dist.destroy_process_group()
+
+
+@contextmanager
+def _hearing_all() -> Iterator[None]:
+    """Say in a sentence that another rank was lost: torch raises a RuntimeError, whatever it is."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankError(
+            f"another rank was lost ({str(error).splitlines()[0]}); the last checkpoint is whole: "
+            "run the same command again"
+        ) from None

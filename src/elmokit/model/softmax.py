@@ -31,11 +31,19 @@ class Softmax(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:  # (..., dim) -> (..., words)
         """The logarithm of each word's probability."""
-        return F.log_softmax(F.linear(vectors, self.weight, self.bias), -1)
+        return F.log_softmax(self._logits(vectors), -1)
 
     def log_likelihood(self, vectors: Tensor, targets: Tensor) -> Tensor:
         """The logarithm of each target's probability: (tokens, dim), (tokens,) -> (tokens,)."""
-        return _target_log_likelihood(self, vectors, targets)
+        rows = max(1, _LOGITS_AT_ONCE // self.words)
+        found = []
+        for some, wanted in zip(vectors.split(rows), targets.split(rows), strict=True):
+            logits = self._logits(some)
+            found.append(logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(1))
+        return torch.cat(found)
+
+    def _logits(self, vectors: Tensor) -> Tensor:  # (..., dim) -> (..., words)
+        return F.linear(vectors, self.weight, self.bias)
 
 
 class AdaptiveSoftmax(nn.Module):
@@ -174,12 +182,3 @@ class _SampledLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         return (*(grad * kept for kept in ctx.saved_tensors), None)
-
-
-def _target_log_likelihood(softmax: Softmax, vectors: Tensor, targets: Tensor) -> Tensor:
-    at_once = max(1, _LOGITS_AT_ONCE // softmax.words)
-    parts = [
-        softmax(now).gather(1, wanted[:, None])[:, 0]
-        for now, wanted in zip(vectors.split(at_once), targets.split(at_once), strict=True)
-    ]
-    return torch.cat(parts) if parts else vectors.new_zeros(0)

@@ -80,8 +80,11 @@ class PlacedWords:
     words: Ids  # (sentences, steps)
 
 
-def place_words(sentences: Sequence[Sequence[str]]) -> PlacedWords:
-    """Each distinct word once, `<S>` and `</S>` first and second, and the places of all."""
+def place_words(sentences: Sequence[Sequence[str]], *, marked: bool = True) -> PlacedWords:
+    """Each distinct word once, `<S>` and `</S>` first and second, and the places of all.
+
+    Where sentences are not `marked`, the boundaries stand only where the sentences have them.
+    """
     places = {SENTENCE_BEGIN: 1, SENTENCE_END: 2}
     for word in dict.fromkeys(chain.from_iterable(sentences)):
         places.setdefault(word, len(places) + 1)
@@ -93,6 +96,8 @@ def place_words(sentences: Sequence[Sequence[str]]) -> PlacedWords:
     inner[np.arange(inner.shape[1]) < lengths[:, None]] = np.fromiter(
         map(places.__getitem__, chain.from_iterable(sentences)), np.int64, lengths.sum()
     )
+    if not marked:
+        return PlacedWords(list(places), inner)
     words[np.arange(len(sentences)), lengths + 1] = places[SENTENCE_END]
     return PlacedWords(list(places), words)
 
