@@ -12,10 +12,18 @@ class Progress:
     """What is done, how fast, and how long the rest will take.
 
     `shown` None means: when stderr is a terminal and the work has taken two seconds. `done` was
-    done before, and says nothing of the speed.
+    done before, and says nothing of the speed. `counted` names what is counted.
     """
 
-    def __init__(self, total: int | None, *, shown: bool | None = None, done: int = 0) -> None:
+    def __init__(
+        self,
+        total: int | None,
+        *,
+        shown: bool | None = None,
+        done: int = 0,
+        counted: str = "sentences",
+    ) -> None:
+        self._counted = counted
         self._total = total
         self._before, self._done, self._words = done, done, 0
         self._started = time.monotonic()
@@ -46,9 +54,9 @@ class Progress:
 
     def _write(self, end: str) -> None:
         seconds = time.monotonic() - self._started
-        line = f"{self._done:,} sentences"
+        line = f"{self._done:,} {self._counted}"
         if self._total is not None:
-            line = f"{self._done:,} of {self._total:,} sentences"
+            line = f"{self._done:,} of {self._total:,} {self._counted}"
         line += f", {self._words / max(seconds, 1e-9):,.0f} words/s"
         if self._total is not None and self._before < self._done < self._total:
             left = seconds * (self._total - self._done) / (self._done - self._before)
