@@ -30,6 +30,12 @@ def test_an_unknown_total_is_not_made_up(capfd):
     assert " of " not in capfd.readouterr().err
 
 
+def test_what_is_counted_has_a_name(capfd):
+    with Progress(10, shown=True, unit="words") as progress:
+        progress.advance(sentences=5, words=5)
+    assert "5 of 10 words, " in capfd.readouterr().err
+
+
 def test_a_terminal_sees_nothing_of_short_work(capfd, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     with Progress(10) as progress:

@@ -19,7 +19,7 @@ GROUPS = [
     {"ask"},
     {"embedder"},
     {"store", "table"},
-    {"file"},
+    {"dump", "file"},
     {"compat", "lm"},
     {"cli"},
 ]

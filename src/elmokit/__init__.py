@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from elmokit.ask.score import Score as Score
     from elmokit.config import BiLMConfig as BiLMConfig
     from elmokit.config import CharacterConfig as CharacterConfig
+    from elmokit.dump import dump_softmax as dump_softmax
+    from elmokit.dump import dump_states as dump_states
+    from elmokit.dump import dump_words as dump_words
     from elmokit.embedder import Embedder as Embedder
     from elmokit.embedder import load as load
     from elmokit.errors import ConfigError as ConfigError
@@ -61,6 +64,9 @@ _ROOMS = {
     "Score": "ask.score",
     "State": "model.bilm",
     "convert": "formats",
+    "dump_softmax": "dump",
+    "dump_states": "dump",
+    "dump_words": "dump",
     "embed_file": "file",
     "load": "embedder",
     "prepare": "lm.prepare",

@@ -1,6 +1,5 @@
 """Each verb, from argument, file and stdin, as a person would type it."""
 
-import io
 import json
 import subprocess
 import sys
@@ -12,47 +11,11 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.cli import main
 from made import make_folder
+from typed import failed, succeeded
 
 ELMO = Path(sys.executable).with_name("elmo")
 TEXT = "The cat sat .\nIt was a / cat .\n"
-
-
-@pytest.fixture
-def elmo(capfd, monkeypatch):
-    """Run the command in this process: its output, its complaints and its exit code."""
-
-    def run(*arguments, stdin=b""):
-        monkeypatch.setattr(sys, "argv", ["elmo", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        code = 0
-        try:
-            main()
-        except SystemExit as exit_:
-            code = exit_.code
-            if isinstance(code, str):  # what the interpreter would do with it
-                sys.stderr.write(code + "\n")
-                code = 1
-        out, err = capfd.readouterr()
-        return out, err, code or 0
-
-    return run
-
-
-def succeeded(done):
-    out, err, code = done
-    assert code == 0, err
-    return out
-
-
-def failed(done, message, code=1):
-    _, err, found = done
-    assert found == code, err
-    assert message in err
-    if code == 1:
-        assert err.startswith("elmo: ")
-        assert err.count("\n") == 1
 
 
 def test_the_installed_command_runs_and_fails_in_one_line(folder, tmp_path):
@@ -173,7 +136,7 @@ def test_help_is_quick_and_does_not_import_torch(elmo):
         told = subprocess.run([ELMO, "--help"], capture_output=True, text=True, check=True).stdout
         best = min(best, time.perf_counter() - started)
     assert best < 0.3
-    for verb in ("embed", "encode", "info", "convert"):
+    for verb in ("embed", "encode", "evaluate", "predict", "dump", "info", "convert"):
         assert verb in told
         assert "Example: elmo " + verb in " ".join(succeeded(elmo(verb, "--help")).split())
     code = "import sys, elmokit.cli; sys.exit('torch' in sys.modules)"

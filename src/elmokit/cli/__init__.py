@@ -6,22 +6,25 @@ import sys
 import typer
 
 from elmokit.cli.convert import convert
+from elmokit.cli.dump import dump
 from elmokit.cli.embed import embed
 from elmokit.cli.encode import encode
+from elmokit.cli.evaluate import evaluate
 from elmokit.cli.info import info
+from elmokit.cli.predict import predict
 from elmokit.cli.prepare import prepare
 from elmokit.cli.pretrain import pretrain
 from elmokit.errors import ElmokitError
 
 app = typer.Typer(
     name="elmo",
-    help="ELMo for today: vectors of words in context.",
+    help="ELMo for today: vectors of words in context, and a language model to ask.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for verb in (embed, encode, info, convert, prepare):
+for verb in (embed, encode, evaluate, predict, dump, prepare, info, convert):
     app.command()(verb)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(pretrain)
 

@@ -11,6 +11,7 @@ from elmokit.cli.options import (
     Device,
     Model,
     PrecisionWay,
+    Split,
     StateWay,
     Text,
     lines_of,
@@ -32,12 +33,7 @@ def encode(
     pooling: Annotated[
         Literal["mean", "max", "first", "last"], typer.Option(help="How words become one vector.")
     ] = "mean",
-    split: Annotated[
-        str | None,
-        typer.Option(
-            help="How a text becomes words, if not as the model says.", show_default=False
-        ),
-    ] = None,
+    split: Split = None,
     state: StateWay = "zero",
     precision: PrecisionWay = "float32",
     device: Device = "cpu",

@@ -32,8 +32,12 @@ StateWay = Annotated[
     Literal["zero", "carry", "warm"],
     typer.Option("--state", help="How a sentence starts: fresh, where the last ended, or warm."),
 ]
-
-
+Split = Annotated[
+    str | None,
+    typer.Option(
+        "--split", help="How a text becomes words, if not as the model says.", show_default=False
+    ),
+]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.")]
 PrecisionWay = Annotated[
     Literal["float32", "half", "int8"],

@@ -1,0 +1,104 @@
+"""A file of text becomes the perplexity of a model on it."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+import elmokit
+from elmokit.cli.options import (
+    Device,
+    PrecisionWay,
+    Split,
+    StateWay,
+    Text,
+    TokensPerBatch,
+    lines_of,
+    load,
+)
+from elmokit.errors import InputError
+from elmokit.whole import write_whole
+
+if TYPE_CHECKING:
+    from elmokit.ask.perplexity import Perplexity
+    from elmokit.ask.score import Score
+
+
+def evaluate(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder or zip.")],
+    source: Annotated[
+        str | None,
+        typer.Argument(metavar="FILE", help="Raw text; - is stdin.", show_default=False),
+    ] = None,
+    per_sentence: Annotated[
+        Path | None,
+        typer.Option(help="A .tsv file to make: a line a sentence.", show_default=False),
+    ] = None,
+    split: Split = None,
+    state: StateWay = "zero",
+    precision: PrecisionWay = "float32",
+    device: Device = "cpu",
+    tokens_per_batch: TokensPerBatch = 4096,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    text: Text = None,
+) -> None:
+    """Tell how well a model predicts a text: its perplexity, forward and backward.
+
+    Every word is scored once by each reader, with the full softmax. A line may hold several
+    sentences; for text that is split already, a sentence a line, say --split spaces.
+
+    Example: elmo evaluate run heldout.txt --state carry --per-sentence scores.tsv
+    """
+    if per_sentence is not None and per_sentence.exists():
+        raise InputError(f"{per_sentence}: exists already; delete it, or give another name")
+    with lines_of(source, text) as lines:
+        scores = load(
+            [model],
+            state=state,
+            split=split,
+            device=device,
+            precision=precision,
+            tokens_per_batch=tokens_per_batch,
+        ).score_stream(lines)
+        found = _evaluate(scores, per_sentence)
+    facts: dict[str, object] = {
+        "forward": found.forward,
+        "backward": found.backward,
+        "average": found.average,
+        "both": found.both,
+        "words": found.words,
+        "unknown": found.unknown,
+        "predictions": found.predictions,
+    }
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    for name, value in facts.items():
+        if value is not None:
+            typer.echo(f"{name:12}{value:,.3f}" if type(value) is float else f"{name:12}{value:,}")
+
+
+def _evaluate(scores: "Iterator[Score]", per_sentence: Path | None) -> "Perplexity":
+    """The perplexity; and on the way, if wanted, a line a sentence in a file that is whole."""
+    if per_sentence is None:
+        return elmokit.Perplexity.of(scores)
+    found: list[Perplexity] = []
+
+    def write(file: BinaryIO) -> None:
+        file.write(b"words\tunknown\tforward\tbackward\tperplexity\tsentence\n")
+        found.append(elmokit.Perplexity.of(_written(scores, file)))
+
+    write_whole(per_sentence, write)
+    return found[0]
+
+
+def _written(scores: "Iterable[Score]", file: BinaryIO) -> "Iterator[Score]":
+    """The scores, each written when it goes by: the logarithms of both readers' probabilities."""
+    for score in scores:
+        sums = ["" if s is None else f"{s.sum():.4f}" for s in (score.forward, score.backward)]
+        sentence = " ".join(score.words)
+        row = [len(score.words), score.unknown, *sums, f"{score.perplexity:.3f}", sentence]
+        file.write(("\t".join(map(str, row)) + "\n").encode())
+        yield score
