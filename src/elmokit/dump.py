@@ -13,6 +13,7 @@ from elmokit.ask.oracle import Oracle
 from elmokit.config import Direction
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, OutputError
+from elmokit.model.softmax import Softmax
 from elmokit.pooling import Vectors
 from elmokit.progress import Progress
 from elmokit.reading import Reading
@@ -34,6 +35,8 @@ def dump_softmax(embedder: Embedder, target: str | Path) -> int:
     target = _check(Path(target), ".npz", ".npy", ".txt")
     oracle = Oracle(embedder.reading)
     words = [*oracle.vocabulary]
+    if not isinstance(oracle.softmax, Softmax):
+        raise InputError("an adaptive softmax is no table: its rarer words share smaller vectors")
     weight = oracle.softmax.weight.detach().float().cpu().numpy()
     bias = oracle.softmax.bias.detach().float().cpu().numpy()
     if target.suffix == ".npz":

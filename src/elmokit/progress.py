@@ -12,7 +12,7 @@ class Progress:
     """What is done, how fast, and how long the rest will take.
 
     `shown` None means: when stderr is a terminal and the work has taken two seconds. `done` was
-    done before, and says nothing of the speed. `counted` names what is counted.
+    done before, and says nothing of the speed. `unit` names what is counted.
     """
 
     def __init__(
