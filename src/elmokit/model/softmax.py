@@ -6,8 +6,10 @@ from torch import Tensor, nn
 
 from elmokit.model.draw import draw_normal
 
-# Without gradients, the numbers of so many bytes are worked out at once: they fit no cache anyway.
-_LOGIT_BYTES = 2**26
+# So many bytes of logits are worked out at once: malloc gives a block above 32 MB back each time,
+# and its pages have to be had anew. But the table is read once a block: for some rows at least.
+_LOGIT_BYTES = 24 * 2**20
+_LEAST_ROWS = 20
 
 
 class Softmax(nn.Module):
@@ -33,7 +35,7 @@ class Softmax(nn.Module):
 
         `vectors` are (tokens, dim), `targets` and what comes back (tokens,).
         """
-        rows = max(1, _LOGIT_BYTES // (self.words * vectors.element_size()))
+        rows = max(_LEAST_ROWS, _LOGIT_BYTES // (self.words * vectors.element_size()))
         found = []
         for some, wanted in zip(vectors.split(rows), targets.split(rows), strict=True):
             logits = self._logits(some)
