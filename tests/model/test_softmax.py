@@ -65,7 +65,8 @@ def test_loss_in_parts_is_the_loss(case, monkeypatch):
     sample = draw_sample(30, 12, torch.Generator().manual_seed(3))
     whole = sampled_loss(vectors, targets, weight, bias, sample)
     grads = torch.autograd.grad(whole, (vectors, weight, bias))
-    monkeypatch.setattr("elmokit.model.softmax._LOGITS_AT_ONCE", 50)
+    monkeypatch.setattr("elmokit.model.softmax._LEAST_ROWS", 5)
+    monkeypatch.setattr("elmokit.model.softmax._LOGITS_AT_ONCE", 0)
     parts = sampled_loss(vectors, targets, weight, bias, sample)
     torch.testing.assert_close(whole, parts)
     for one, two in zip(grads, torch.autograd.grad(parts, (vectors, weight, bias)), strict=True):
@@ -77,7 +78,8 @@ def test_likelihoods_in_parts_are_those_of_the_whole_table(monkeypatch):
     torch.nn.init.normal_(softmax.bias)
     vectors, targets = torch.randn(23, 8).double(), torch.randint(50, (23,))
     expected = softmax(vectors)[torch.arange(23), targets]
-    monkeypatch.setattr("elmokit.model.softmax._LOGITS_AT_ONCE", 5 * 50)  # five rows at a time
+    monkeypatch.setattr("elmokit.model.softmax._LEAST_ROWS", 5)
+    monkeypatch.setattr("elmokit.model.softmax._LOGITS_AT_ONCE", 0)
     torch.testing.assert_close(softmax.log_likelihood(vectors, targets), expected)
     assert softmax.log_likelihood(vectors[:0], targets[:0]).shape == (0,)
     far = torch.full((2, 8), 1e4).double()

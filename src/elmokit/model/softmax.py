@@ -11,8 +11,10 @@ from torch.autograd.function import once_differentiable
 from elmokit.errors import ConfigError
 from elmokit.model.draw import draw_normal
 
-# Logits are worked out for so many numbers at a time: they are many times larger than the vectors.
+# So many logits are worked out at once, 16 MB of them, but those of some vectors at least: malloc
+# gives a block above 32 MB back each time, and its pages have to be had anew.
 _LOGITS_AT_ONCE = 2**22
+_LEAST_ROWS = 16
 
 
 class Softmax(nn.Module):
@@ -35,7 +37,7 @@ class Softmax(nn.Module):
 
     def log_likelihood(self, vectors: Tensor, targets: Tensor) -> Tensor:
         """The logarithm of each target's probability: (tokens, dim), (tokens,) -> (tokens,)."""
-        rows = max(1, _LOGITS_AT_ONCE // self.words)
+        rows = max(_LEAST_ROWS, _LOGITS_AT_ONCE // self.words)
         found = []
         for some, wanted in zip(vectors.split(rows), targets.split(rows), strict=True):
             logits = self._logits(some)
@@ -154,7 +156,7 @@ class _SampledLoss(torch.autograd.Function):
         offsets_grad = torch.zeros_like(wrong_offsets)
         right_grad, doubt = torch.empty_like(right), torch.empty_like(right_offsets)
         loss = vectors.new_zeros((), dtype=torch.float64)
-        at_once = max(1, _LOGITS_AT_ONCE // max(1, len(wrong)))
+        at_once = max(_LEAST_ROWS, _LOGITS_AT_ONCE // max(1, len(wrong)))
         logits = vectors.new_empty(min(at_once, len(vectors)), len(wrong))
         for begin in range(0, len(vectors), at_once):
             at = slice(begin, begin + at_once)
