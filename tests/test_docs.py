@@ -20,7 +20,7 @@ from elmokit.text.vocabulary import Vocabulary
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "elmokit"
-PAGES = ["README.md", "docs/guide.md", "docs/migrate.md"]
+PAGES = ["README.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md"]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # Runs the blocks of a page in order, all Python in one namespace, and marks the end of each.
@@ -99,6 +99,6 @@ def test_every_target_that_readme_names_is_in_the_makefile():
 
 
 def test_links_between_pages_lead_somewhere():
-    for page in [*PAGES, "docs/corpus.md", "docs/log.md", "benchmarks/README.md"]:
+    for page in [*PAGES, "docs/corpus.md", "docs/scale.md", "docs/log.md", "benchmarks/README.md"]:
         for link in re.findall(r"\]\((?!http)([^)#]+)", (ROOT / page).read_text("utf-8")):
             assert (ROOT / page).parent.joinpath(link).exists(), f"{page}: {link}"
