@@ -1,22 +1,16 @@
-import importlib.util
 import math
 import random
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-PATH = Path(__file__).parents[2] / "benchmarks" / "ngram.py"
 WORDS = 9  # of the vocabulary, the three marks included
 
 
 @pytest.fixture(scope="module")
-def ngram():
-    spec = importlib.util.spec_from_file_location("benchmark_ngram", PATH)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def ngram(script):
+    return script("ngram")
 
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])

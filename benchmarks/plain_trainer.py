@@ -1,0 +1,165 @@
+"""Two million words become a biLM the straightforward way, and its tokens per second.
+
+    python benchmarks/plain_trainer.py FOLDER [--size S] [--updates 100]
+
+What one writes first in PyTorch: every token through the character CNN, the full softmax,
+`nn.LSTM(proj_size)`, which cannot clip, and one direction after the other.
+"""
+
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import contest
+
+
+def main() -> None:
+    chosen = contest.command_line()
+    torch.manual_seed(chosen.seed)
+    words = (chosen.folder / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
+    forward = windows(chosen.folder / "train.txt", words, chosen.seed, backward=False)
+    backward = windows(chosen.folder / "train.txt", words, chosen.seed + 1, backward=True)
+    model = BiLM(len(words), **contest.SIZES[chosen.size])
+    optimizer = torch.optim.Adagrad(
+        model.parameters(),
+        lr=contest.LEARNING_RATE,
+        initial_accumulator_value=contest.FIRST_ACCUMULATOR,
+    )
+    losses, ended = [], []
+    states = [None, None]
+    for _ in range(chosen.updates):
+        loss, states = model([next(forward), next(backward)], states)
+        optimizer.zero_grad()
+        (loss * contest.STEPS).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), contest.GRADIENT_CLIP)
+        optimizer.step()
+        losses.append(loss.item())
+        ended.append(time.perf_counter())
+    contest.report(losses, ended)
+
+
+class BiLM(nn.Module):
+    """Encoder and softmax shared by two readers."""
+
+    def __init__(self, words: int, *, dim: int, cell_dim: int, filters: list):
+        super().__init__()
+        self.encoder = Encoder(dim, filters)
+        self.readers = nn.ModuleList(Reader(dim, cell_dim) for _ in range(2))
+        self.softmax = nn.Linear(dim, words)
+        nn.init.normal_(self.softmax.weight, std=dim**-0.5)
+        nn.init.zeros_(self.softmax.bias)
+
+    def forward(self, batches: list, states: list) -> tuple[Tensor, list]:
+        losses, last_states = [], []
+        for reader, (characters, targets), state in zip(self.readers, batches, states, strict=True):
+            read, last = reader(self.encoder(characters), state)
+            losses.append(F.cross_entropy(self.softmax(read).flatten(0, 1), targets.flatten()))
+            last_states.append(last)
+        return 0.5 * (losses[0] + losses[1]), last_states
+
+
+class Encoder(nn.Module):
+    """Characters of each token, to its vector."""
+
+    def __init__(self, dim: int, filters: list):
+        super().__init__()
+        features = sum(made for _, made in filters)
+        self.characters = nn.Embedding(261, contest.CHARACTER_DIM)
+        self.convolutions = nn.ModuleList(
+            nn.Conv1d(contest.CHARACTER_DIM, made, seen) for seen, made in filters
+        )
+        self.highways = nn.ModuleList(
+            nn.Linear(features, 2 * features) for _ in range(contest.HIGHWAYS)
+        )
+        self.projection = nn.Linear(features, dim)
+        nn.init.uniform_(self.characters.weight, -1, 1)
+        for convolution in self.convolutions:
+            nn.init.uniform_(convolution.weight, -0.05, 0.05)
+            nn.init.zeros_(convolution.bias)
+        for layer in [*self.highways, self.projection]:
+            nn.init.normal_(layer.weight, std=features**-0.5)
+            nn.init.zeros_(layer.bias)
+        for highway in self.highways:
+            nn.init.constant_(highway.bias[features:], -2)
+
+    def forward(self, characters: Tensor) -> Tensor:  # (lanes, steps, width) -> (…, dim)
+        lanes, steps, _ = characters.shape
+        spelt = self.characters(characters.flatten(0, 1)).transpose(1, 2)
+        found = [F.relu(convolution(spelt).amax(2)) for convolution in self.convolutions]
+        vectors = torch.cat(found, 1)  # (lanes * steps, features)
+        for highway in self.highways:
+            made, gate = highway(vectors).chunk(2, 1)
+            gate = torch.sigmoid(gate)
+            vectors = gate * F.relu(made) + (1 - gate) * vectors
+        return self.projection(vectors).view(lanes, steps, -1)
+
+
+class Reader(nn.Module):
+    """LSTM layers, the upper ones with a skip connection; dropout before each and after."""
+
+    def __init__(self, dim: int, cell_dim: int):
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.LSTM(dim, cell_dim, proj_size=dim, batch_first=True) for _ in range(contest.LAYERS)
+        )
+        for name, weight in self.layers.named_parameters():
+            if "weight" in name:
+                nn.init.xavier_uniform_(weight)
+            else:
+                nn.init.zeros_(weight)
+                if "bias_ih" in name:
+                    nn.init.ones_(weight[cell_dim : 2 * cell_dim])  # the forget gate
+
+    def forward(self, vectors: Tensor, states: list | None) -> tuple[Tensor, list]:
+        last = []
+        for place, layer in enumerate(self.layers):
+            vectors = F.dropout(vectors, contest.DROPOUT)
+            read, state = layer(vectors, states[place] if states else None)
+            vectors = read + vectors if place else read
+            last.append(tuple(part.detach() for part in state))
+        return F.dropout(vectors, contest.DROPOUT), last
+
+
+def windows(path: Path, words: list[str], seed: int, *, backward: bool) -> Iterator[tuple]:
+    """Characters and targets of one batch after another; lanes draw sentences in turn."""
+    numbers = {word: number for number, word in enumerate(words)}
+    sentences = stream(path, seed, backward=backward)
+    lanes: list[list] = [[] for _ in range(contest.LANES)]
+    while True:
+        for lane in lanes:
+            while len(lane) < contest.STEPS:
+                lane.extend(pairwise(next(sentences)))
+        batch = [lane[: contest.STEPS] for lane in lanes]
+        for lane in lanes:
+            del lane[: contest.STEPS]
+        yield (
+            torch.tensor([[spell(word) for word, _ in lane] for lane in batch]),
+            torch.tensor([[numbers.get(word, 2) for _, word in lane] for lane in batch]),
+        )
+
+
+def stream(path: Path, seed: int, *, backward: bool) -> Iterator[list[str]]:
+    """Sentences with their marks, in a new order each time round."""
+    lines = path.read_text(encoding="utf-8").split("\n")[:-1]
+    chance = torch.Generator().manual_seed(seed)
+    while True:
+        for place in torch.randperm(len(lines), generator=chance).tolist():
+            sentence = ["<S>", *lines[place].split(" "), "</S>"]
+            yield sentence[::-1] if backward else sentence
+
+
+def spell(word: str) -> list[int]:
+    """Its bytes between two marks, padded: bilm-tf's numbers."""
+    marks = {"<S>": [256], "</S>": [257]}
+    inner = marks.get(word, word.encode()[: contest.CHARACTERS - 2])
+    spelt = [258, *inner, 259]
+    return spelt + [260] * (contest.CHARACTERS - len(spelt))
+
+
+if __name__ == "__main__":
+    main()
