@@ -41,7 +41,7 @@ def read_bilm_tf(options: Path, weights: Path, *, split: str | None = None) -> P
         for dataset in wanted:
             array = np.asarray(stored[found[dataset.name]][()], np.float32)
             for name, ours in zip(dataset.parameters, dataset.ours(array), strict=True):
-                tensors[name] = torch.from_numpy(np.ascontiguousarray(ours))
+                tensors[name] = torch.from_numpy(ours).contiguous()  # torch turns with all cores
     with torch.device("meta"):
         softmax = None if words is None else Softmax(words, config.dim)
         model = LanguageModel(BiLM(config), softmax)
@@ -155,7 +155,7 @@ def _reader_datasets(config: BiLMConfig, place: int, layer: int) -> Iterator[_Da
         f"{name}/W_0",
         (2 * dim, 4 * cell_dim),
         (f"{parameter}.input_weight", f"{parameter}.recurrent_weight"),
-        lambda array: (_our_gates(array[:dim].T), _our_gates(array[dim:].T)),
+        lambda array: (_our_gates(array[:dim]).T, _our_gates(array[dim:]).T),
         lambda seen, said: np.concatenate([_their_gates(seen).T, _their_gates(said).T]),
     )
     yield _Dataset(
@@ -184,10 +184,10 @@ def _transposed(name: str, shape: tuple[int, ...], parameter: str) -> _Dataset:
     return _Dataset(name, shape, (parameter,), lambda array: (array.T,), lambda array: array.T)
 
 
-def _our_gates(array: Array) -> Array:
+def _our_gates(array: Array) -> Array:  # (..., 4 * cell_dim) -> (..., 4 * cell_dim)
     """TensorFlow has its gates as input, candidate, forget, output; we have the candidate last."""
-    gates = array.reshape(4, -1, *array.shape[1:])
-    return gates[[0, 2, 3, 1]].reshape(array.shape)
+    input_, candidate, forget, output = np.split(array, 4, axis=-1)
+    return np.concatenate([input_, forget, output, candidate], axis=-1)
 
 
 def _their_gates(array: Array) -> Array:
