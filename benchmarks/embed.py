@@ -35,6 +35,14 @@ PEERS = {
 PRECISIONS = ("float32", "half", "int8")
 SENTENCES_PER_CALL = (1, 8, 32, 64)
 REPEATS = 3
+LOADING = """
+import sys, time
+import torch
+started = time.perf_counter()
+import elmokit
+elmokit.load(sys.argv[1], precision=sys.argv[2])
+print(time.perf_counter() - started)
+"""
 
 
 def main() -> None:
@@ -66,6 +74,7 @@ def measure_size(size: str, sentences: list, folder: Path, file_sentences: int) 
     torch.manual_seed(0)
     pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES[size])))
     formats.save(pretrained, folder, format="bilm-tf")
+    formats.save(pretrained, folder.parent / "native")
     peers = {name: run_peer(name, folder, sentences) for name in PEERS}
     exact = elmokit.Embedder(pretrained).embed(sentences)
     if "allennlp" in peers:
@@ -98,6 +107,7 @@ def measure_size(size: str, sentences: list, folder: Path, file_sentences: int) 
                 line += f" {theirs:8.0f} ({warm / theirs:5.1f} x)"
             print(line)
             rows.append(row)
+        rows.append(run_load(size, precision, folder, folder.parent / "native"))
         if file_sentences:
             rows.append(run_file(size, precision, folder, file_sentences))
     return rows
@@ -137,6 +147,23 @@ def describe_alone(pretrained, precision: str, sentences: list, found: list) -> 
     alone = [model.embed([sentence])[0] for sentence in sentences[:16]]
     difference = max(np.abs(a - b).max() for a, b in zip(alone, found, strict=False))
     return f"alone differs from in a batch of {len(sentences)} by {difference:.1e} at most"
+
+
+def run_load(size: str, precision: str, *folders: Path) -> dict:
+    """Seconds from `import torch` to a model ready to embed, best of several fresh processes."""
+    best = []
+    for folder in folders:
+        command = [sys.executable, "-c", LOADING, folder, precision]
+        runs = [
+            float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+            for _ in range(REPEATS)
+        ]
+        best.append(min(runs))
+    print(f"{'':8} {precision:8} opens in {best[0]:.2f} s (HDF5), {best[1]:.2f} s (safetensors)")
+    return {
+        "size": size, "precision": precision, "sentences_per_call": "load",
+        "hdf5_seconds": best[0], "safetensors_seconds": best[1],
+    }  # fmt: skip
 
 
 def run_file(size: str, precision: str, folder: Path, count: int) -> dict:
@@ -208,7 +235,7 @@ def gemm_peak() -> float:
 
 
 def draw(results: list[dict], path: Path) -> None:
-    """Bars: tokens a second, warm, for each number of sentences a call."""
+    """Lines: tokens a second, warm, over the number of sentences a call, in logarithms."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -217,15 +244,24 @@ def draw(results: list[dict], path: Path) -> None:
     sizes = list(dict.fromkeys(row["size"] for row in results))
     figure, panels = pyplot.subplots(1, len(sizes), figsize=(5 * len(sizes), 3.4), squeeze=False)
     for panel, size in zip(panels[0], sizes, strict=True):
-        rows = [r for r in results if r["size"] == size and r["sentences_per_call"] != "file"]
+        rows = [r for r in results if r["size"] == size and "of_wall" in r]
         bars = {p: [r["warm"] for r in rows if r["precision"] == p] for p in PRECISIONS}
         for name in PEERS:
             bars[name] = [r[name] for r in rows if r["precision"] == "float32"]
-        width = 0.8 / len(bars)
-        for place, (name, heights) in enumerate(bars.items()):
-            at = [k + (place - len(bars) / 2 + 0.5) * width for k in range(len(heights))]
-            panel.bar(at, heights, width, label=name if name in PEERS else f"elmokit {name}")
-        panel.set_xticks(range(len(SENTENCES_PER_CALL)), SENTENCES_PER_CALL)
+        for name, heights in bars.items():
+            ours = name in PRECISIONS
+            panel.plot(
+                SENTENCES_PER_CALL,
+                heights,
+                marker="o",
+                linestyle="-" if ours else "--",
+                label=f"elmokit {name}" if ours else {"allennlp": "AllenNLP"}.get(name, name),
+            )
+        panel.set_xscale("log", base=2)
+        panel.set_yscale("log")
+        panel.set_xticks(SENTENCES_PER_CALL, SENTENCES_PER_CALL)
+        panel.yaxis.set_major_formatter("{x:,.0f}")
+        panel.grid(axis="y", which="both", alpha=0.25)
         panel.set_xlabel("sentences a call")
         panel.set_ylabel("tokens a second")
         panel.set_title(size.capitalize())
