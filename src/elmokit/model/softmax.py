@@ -38,11 +38,12 @@ class Softmax(nn.Module):
     def log_likelihood(self, vectors: Tensor, targets: Tensor) -> Tensor:
         """The logarithm of each target's probability: (tokens, dim), (tokens,) -> (tokens,)."""
         rows = max(_LEAST_ROWS, _LOGITS_AT_ONCE // self.words)
-        found = []
-        for some, wanted in zip(vectors.split(rows), targets.split(rows), strict=True):
-            logits = self._logits(some)
-            found.append(logits.gather(1, wanted[:, None])[:, 0] - logits.logsumexp(1))
-        return torch.cat(found)
+        return -torch.cat(
+            [
+                F.cross_entropy(self._logits(some), wanted, reduction="none")
+                for some, wanted in zip(vectors.split(rows), targets.split(rows), strict=True)
+            ]
+        )
 
     def _logits(self, vectors: Tensor) -> Tensor:  # (..., dim) -> (..., words)
         return F.linear(vectors, self.weight, self.bias)
