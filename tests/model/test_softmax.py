@@ -25,6 +25,14 @@ def test_the_likelihood_is_that_of_the_whole_table(softmax, monkeypatch):
     assert softmax.log_likelihood(vectors[:0], targets[:0]).shape == (0,)
 
 
+def test_the_likelihood_has_its_gradient(softmax):
+    vectors, targets = torch.randn(5, 8).double().requires_grad_(), torch.randint(50, (5,))
+    parts = [vectors, softmax.weight, softmax.bias]
+    expected = torch.autograd.grad(softmax(vectors)[torch.arange(5), targets].sum(), parts)
+    found = torch.autograd.grad(softmax.log_likelihood(vectors, targets).sum(), parts)
+    torch.testing.assert_close(found, expected)
+
+
 def test_logits_of_any_size_are_no_matter(softmax):
     vectors = torch.full((2, 8), 1e4).double()
     assert softmax.log_likelihood(vectors, torch.tensor([0, 1])).isfinite().all()

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from elmokit.model.draw import draw_normal
 
-# Without gradients, the numbers of so many bytes are worked out at once: they fit no cache anyway.
+# So many bytes of logits are worked out at once.
 _LOGIT_BYTES = 2**26
 
 
@@ -34,12 +34,12 @@ class Softmax(nn.Module):
         `vectors` are (tokens, dim), `targets` and what comes back (tokens,).
         """
         rows = max(1, _LOGIT_BYTES // (self.words * vectors.element_size()))
-        found = []
-        for some, wanted in zip(vectors.split(rows), targets.split(rows), strict=True):
-            logits = self._logits(some)
-            chosen = logits.gather(1, wanted[:, None]).squeeze(1)
-            found.append(chosen - logits.logsumexp(1))
-        return torch.cat(found)
+        return -torch.cat(
+            [
+                F.cross_entropy(self._logits(some), wanted, reduction="none")
+                for some, wanted in zip(vectors.split(rows), targets.split(rows), strict=True)
+            ]
+        )
 
     def _logits(self, vectors: Tensor) -> Tensor:  # (..., dim) -> (..., words)
         return F.linear(vectors, self.weight, self.bias)
