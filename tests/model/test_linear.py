@@ -48,3 +48,12 @@ def test_each_output_of_int8_has_its_own_scale():
     for output in range(2):
         error = (product[:, output] - exact[:, output]).abs().max() / exact[:, output].abs().max()
         assert error < 0.05
+
+
+@pytest.mark.parametrize(("outputs", "inputs"), [(4096, 128), (128, 1024), (60, 25)])
+def test_a_float32_row_has_the_same_bits_beside_any_number_of_others(outputs, inputs):
+    product = make_product(torch.randn(outputs, inputs), torch.randn(outputs), "float32")
+    rows = torch.randn(200, inputs)
+    whole = product(rows)
+    for count in (1, 2, 4, 7, 31, 65, 130):
+        assert torch.equal(product(rows[:count]), whole[:count])

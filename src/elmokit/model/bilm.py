@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from elmokit.config import BiLMConfig, Direction
 from elmokit.errors import InputError
 from elmokit.model.encoder import CharacterEncoder, WordTable
-from elmokit.model.linear import Precision
+from elmokit.model.linear import NUMBERS_IN_CACHE, Precision
 from elmokit.model.lstm import Products, Reader
 from elmokit.model.parallel import side_by_side
 from elmokit.text.batch import Batch
@@ -61,7 +61,14 @@ class BiLM(nn.Module):
 
     def pack(self, precision: Precision) -> list[list[Products]]:
         """The readers' products, made once for use in a precision."""
-        return [reader.pack(precision) for reader in self.readers if isinstance(reader, Reader)]
+        readers = [reader for reader in self.readers if isinstance(reader, Reader)]
+        jobs = [partial(reader.pack, precision) for reader in readers]
+        return side_by_side(jobs) if self._large and len(jobs) > 1 else [job() for job in jobs]
+
+    @property
+    def _large(self) -> bool:
+        """Whether each direction's products are worth a thread of their own."""
+        return 4 * self.config.cell_dim * self.config.dim > NUMBERS_IN_CACHE
 
     def read(
         self,
@@ -117,7 +124,7 @@ class BiLM(nn.Module):
 
         jobs = [partial(run, half) for half in range(len(directions))]
         many = products is not None and len(words) >= _SENTENCES_TO_READ_AT_ONCE
-        if many and len(jobs) > 1 and top > 0 and torch.get_num_threads() > 1:
+        if self._large and many and len(jobs) > 1 and top > 0 and torch.get_num_threads() > 1:
             side_by_side(jobs)
         else:
             for job in jobs:

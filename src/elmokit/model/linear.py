@@ -12,6 +12,12 @@ Precision = Literal["float32", "half", "int8"]
 # oneDNN lays weights out for so many rows: the best at 2 to 64 rows of those tried (1, 16, 64).
 _ROWS_LAID_OUT_FOR = 16
 
+# Float32 weights up to this many (4 MB) stay in the caches of two cores from step to step.
+NUMBERS_IN_CACHE = 2**20
+
+# Numbers of rows at which a layout must give a row the same bits.
+_ROWS_TRIED = (1, 2, 3, 5, 8, 12, 16, 17, 24, 33, 48, 64, 100, 256, 512)
+
 
 class Product(Protocol):
     """A product with a fixed matrix: (rows, in) -> (rows, out)."""
@@ -32,6 +38,10 @@ def make_product(weight: Tensor, bias: Tensor | None, precision: Precision) -> P
         return PlainProduct(weight, bias)
     if precision != "float32":
         return RoundedProduct(weight, bias, precision)
+    if weight.numel() <= NUMBERS_IN_CACHE:
+        turned = TurnedProduct(weight, bias)
+        if turned.keeps_bits():
+            return turned
     if torch.backends.mkldnn.is_available():
         return PackedProduct(weight, bias)
     return PlainProduct(weight, bias)
@@ -54,6 +64,38 @@ class PlainProduct:
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
         """The product and `sums`, added up in `out`."""
         torch.addmm(sums, rows, self._weight.t(), out=out)
+
+
+class TurnedProduct:
+    """Few float32 weights, stored as (in, out): up to twice as fast as oneDNN's layout.
+
+    A lone row would be multiplied by another kernel, so it is multiplied twice. Whether a row then
+    has the same bits beside any number of others depends on the CPU: `keeps_bits` tries it.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self._weight = weight.detach().t().contiguous()
+        self._bias = None if bias is None else bias.detach()
+
+    def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """The product."""
+        assert out is None  # packed products are for use, which keeps nothing
+        if len(rows) == 1:
+            return self(rows.expand(2, -1))[:1]
+        if self._bias is None:
+            return torch.mm(rows, self._weight)
+        return torch.addmm(self._bias, rows, self._weight)
+
+    def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
+        """The product and `sums`, added up in `out`."""
+        torch.add(sums, self(rows), out=out)
+
+    def keeps_bits(self) -> bool:
+        """Whether a row has the same bits at every number of rows tried."""
+        drawn = torch.Generator().manual_seed(0)
+        rows = torch.randn(max(_ROWS_TRIED), len(self._weight), generator=drawn)
+        whole = self(rows)
+        return all(torch.equal(self(rows[:count]), whole[:count]) for count in _ROWS_TRIED)
 
 
 class PackedProduct:
