@@ -67,7 +67,7 @@ class PlainProduct:
 
 
 class TurnedProduct:
-    """Few float32 weights, stored as (in, out): up to twice as fast as oneDNN's layout.
+    """Few float32 weights, stored as (in, out): with few rows, faster than oneDNN's layout.
 
     A lone row would be multiplied by another kernel, so it is multiplied twice. Whether a row then
     has the same bits beside any number of others depends on the CPU: `keeps_bits` tries it.
