@@ -25,7 +25,6 @@ SETTINGS = Settings(
 
 
 def train(folder, out, environment, lose):
-    torch.set_num_threads(1)
     os.environ |= environment
 
     def tell(line):

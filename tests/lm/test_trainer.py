@@ -105,7 +105,6 @@ def uninterrupted(corpus, tmp_path_factory):
 
 
 def train_until_killed(corpus, folder):
-    torch.set_num_threads(1)
     pretrain(corpus, TINY, folder)
 
 

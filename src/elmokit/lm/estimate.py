@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from elmokit.errors import OutputError
+from elmokit.errors import FormatError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.lm.corpus import Corpus
 from elmokit.lm.inherit import inherit
@@ -35,7 +35,8 @@ def estimate(
     """
     for shard in corpus.shards:
         ids = np.load(shard, mmap_mode="r")
-        assert 0 <= ids.min() <= ids.max() < len(corpus.lexicon)
+        if not 0 <= ids.min() <= ids.max() < corpus.types:
+            raise FormatError(f"{shard}: has ids that no word has; prepare the text again")
     run = Run(corpus, settings, device=torch.device(device))
     told = [] if init_from is None else [inherit(run.pretrained, init_from)]
     run.update()

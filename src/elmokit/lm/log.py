@@ -1,7 +1,6 @@
 """Updates become lines: JSON for machines, a sentence for people, curves for TensorBoard."""
 
 import json
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,6 @@ class Log:
     def __init__(self, folder: Path, run: Run, ranks: Ranks) -> None:
         self._path, self._run, self._ranks = folder / NAME, run, ranks
         self._updates: list[Update] = []
-        self._started = time.monotonic()
         self._board: Any = None
         if ranks.first:
             self._forget_after(run.done)
@@ -33,12 +31,11 @@ class Log:
         self._updates.append(update)
 
     def write_progress(self) -> str:
-        """A line about the updates since the last one."""
-        run, updates = self._run, self._updates
-        count = max(1, len(updates))
+        """A line about the updates since the last one; speed is that of the updates alone."""
+        run, updates, count = self._run, self._updates, len(self._updates)
         columns = zip(*(update.losses for update in updates), strict=True)
         losses = self._ranks.mean([sum(column) / count for column in columns])
-        seconds = time.monotonic() - self._started
+        seconds = sum(update.seconds for update in updates)
         words_per_second = count * run.words_per_update / seconds
         left = (run.updates - run.done) * seconds / count
         name = "sampled loss" if run.settings.softmax == "sampled" else "loss"
@@ -47,11 +44,11 @@ class Log:
             "epoch": round(run.done / run.updates_per_epoch, 4),
             name.replace(" ", "_"): dict(zip(run.config.directions, losses, strict=True)),
             "gradient_norm": sum(update.gradient_norm for update in updates) / count,
-            "learning_rate": updates[-1].learning_rate if updates else 0.0,
+            "learning_rate": updates[-1].learning_rate,
             "tokens_per_second": round(words_per_second, 1),
         }
         self._write(record)
-        self._updates, self._started = [], time.monotonic()
+        self._updates = []
         told = ", ".join(
             f"{way} {loss:.3f}" for way, loss in zip(run.config.directions, losses, strict=True)
         )
@@ -62,10 +59,8 @@ class Log:
 
     def write_validation(self, validation: Validation | None) -> str:
         """A line about a validation."""
-        started = time.monotonic()
         if validation is not None:
             self._write({"update": self._run.done, "perplexity": asdict(validation)})
-        self._started += time.monotonic() - started
         return str(validation or "no held-out text: the model is saved as it is")
 
     def close(self) -> None:

@@ -1,5 +1,6 @@
 """A corpus and settings become a run: a model, its optimiser, and lanes that stand in the text."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class Update:
     losses: list[float]  # of each direction, in nats a word
     gradient_norm: float
     learning_rate: float
+    seconds: float
 
 
 class Run:
@@ -57,8 +59,9 @@ class Run:
         self.corpus, self.settings = corpus, settings
         self._device, self._ranks = device or torch.device("cpu"), ranks or Ranks()
         self._mine = self._ranks.share(settings.lanes)
-        torch.manual_seed(settings.seed)
-        self.model = make_model(settings, len(corpus.vocabulary)).to(self._device)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            self.model = make_model(settings, len(corpus.vocabulary)).to(self._device)
         self.pretrained = Pretrained(self.model, corpus.vocabulary, corpus.split)
         self._optimizer = make_optimizer(self.model, settings)
         self.config: BiLMConfig = self.model.bilm.config
@@ -83,7 +86,7 @@ class Run:
 
     def update(self) -> Update:
         """Read the next windows, and learn from them."""
-        settings = self.settings
+        settings, started = self.settings, time.perf_counter()
         rate = learning_rate(settings, self.done, self.updates)
         for group in self._optimizer.param_groups:
             group["lr"] = rate
@@ -101,7 +104,7 @@ class Run:
             self._optimizer.step()
         self.done += 1
         means = [sum(column) / len(losses) for column in zip(*losses, strict=True)]
-        return Update(means, norm, rate)
+        return Update(means, norm, rate, time.perf_counter() - started)
 
     @property
     def over(self) -> bool:
