@@ -12,6 +12,7 @@ import torch._dynamo
 from elmokit.errors import ConfigError, RankError
 from elmokit.lm.corpus import Corpus
 from elmokit.lm.distributed import Ranks
+from elmokit.lm.run import Run
 from elmokit.lm.settings import Settings
 from elmokit.lm.trainer import pretrain
 from made import make_corpus
@@ -27,12 +28,17 @@ SETTINGS = Settings(
 def train(folder, out, environment, lose):
     os.environ |= environment
 
-    def tell(line):
-        if lose and line.startswith("update 4 "):
-            os._exit(3)
+    update = Run.update
 
+    def update_or_die(run):
+        if run.done == 4:
+            os._exit(3)
+        return update(run)
+
+    if lose:
+        Run.update = update_or_die
     try:
-        pretrain(Corpus.open(folder), SETTINGS, out, tell=tell)
+        pretrain(Corpus.open(folder), SETTINGS, out)
     except RankError:
         os._exit(1)
 

@@ -44,8 +44,8 @@ def test_every_option_of_bilm_tf_has_its_setting(tmp_path):
         clip_norm=7.0, epochs=3, lanes=24, steps=11, negatives=77, learning_rate=0.4,
         softmax="full", optimizer="adagrad", accumulator=1.0, schedule="constant",
     )  # fmt: skip
-    del BILM_TF["char_cnn"]
-    path.write_text(json.dumps(BILM_TF | {"bidirectional": False, "sample_softmax": True}))
+    words = {name: value for name, value in BILM_TF.items() if name != "char_cnn"}
+    path.write_text(json.dumps(words | {"bidirectional": False, "sample_softmax": True}))
     words = read_settings(path, {})
     assert (words.input, words.directions, words.softmax) == ("words", "forward", "sampled")
 
@@ -78,6 +78,11 @@ def test_what_changes_nothing_of_what_is_learnt_may_differ():
         ("dropout = 1.0", "leaves nothing"),
         ("reset = 2", "reset is 2"),
         ("epochs = 0", "say how long to train"),
+        ("epochs = inf", "epochs is inf"),
+        ("updates = -5", "updates is -5, expected 0 or more"),
+        ("beta = 1.5", "beta is 1.5, expected 0 to 1"),
+        ("patience = 2\nvalidate_every = 0", "patience counts validations"),
+        ('table = "sparse"\noptimizer = "adamw"', "works with Adagrad only"),
         ("share = true", "no table to share"),
         ("cutoffs = [5, 3]", "rising numbers"),
         ("lanes = ", "not a TOML file"),

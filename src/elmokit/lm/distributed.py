@@ -24,12 +24,22 @@ class Ranks:
     rank: int = 0
     size: int = 1
 
+    @staticmethod
+    def device(name: str | torch.device) -> torch.device:
+        """Where this process computes: of several on one machine, each on a GPU of its own."""
+        device = torch.device(name)
+        if device.type == "cuda" and device.index is None and "LOCAL_RANK" in os.environ:
+            return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        return device
+
     @classmethod
     def join(cls, device: torch.device) -> "Ranks":
         """What torchrun says of this process; without torchrun, it is alone."""
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return cls()
+        if device.type == "cuda":
+            torch.cuda.set_device(device)
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=_PATIENCE)
         return cls(dist.get_rank(), size)
 
@@ -49,7 +59,11 @@ class Ranks:
         """Make every rank's gradients the mean of all."""
         if self.size == 1:
             return
-        grads = [p.grad for p in parameters if p.grad is not None]
+        grads = []
+        for parameter in parameters:  # one that a rank had no use for takes part as well
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            grads.append(parameter.grad)
         whole = torch.cat([grad.flatten() for grad in grads])
         with _hearing_all():
             dist.all_reduce(whole)

@@ -9,9 +9,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from elmokit import formats
 from elmokit.errors import FormatError, OutputError
 from elmokit.formats.pretrained import Pretrained
+from elmokit.lm.checkpoint import NAME
 from elmokit.lm.corpus import Corpus
+from elmokit.lm.folder import RunFolder
 from elmokit.lm.inherit import inherit
 from elmokit.lm.run import Run
 from elmokit.lm.settings import Settings
@@ -33,6 +36,7 @@ def estimate(
     Every shard is read, a few updates are done, a held-out sentence is scored, and a checkpoint is
     written beside `out` and removed.
     """
+    RunFolder(Path(out), writes=False).check(corpus, settings)
     for shard in corpus.shards:
         ids = np.load(shard, mmap_mode="r")
         if not 0 <= ids.min() <= ids.max() < corpus.types:
@@ -44,7 +48,7 @@ def estimate(
     for _ in range(_UPDATES_TIMED):
         run.update()
     seconds = (time.perf_counter() - started) / _UPDATES_TIMED
-    validate(run.pretrained, corpus.valid[:2], settings, last=True)
+    validate(run.pretrained, corpus.valid[:2])
     size = _write_once(run, Path(out))
 
     counts = {
@@ -77,11 +81,12 @@ def estimate(
 
 def _write_once(run: Run, out: Path) -> int:
     """The bytes of a checkpoint, after it was written where the run will be kept."""
-    place = out if out.is_dir() else out.parent
+    place = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
     try:
         with tempfile.TemporaryDirectory(prefix=".elmokit.", dir=place) as folder:
             run.checkpoint().write(Path(folder))
-            size = sum(file.stat().st_size for file in Path(folder).iterdir())
+            formats.save(run.pretrained, Path(folder, "model"))
+            size = (Path(folder) / NAME).stat().st_size
     except OSError as error:
         raise OutputError(f"{place}: cannot be written ({error.strerror or error})") from None
     free = shutil.disk_usage(place).free

@@ -8,10 +8,10 @@ from elmokit import formats
 from elmokit.errors import InputError, OutputError
 from elmokit.lm.checkpoint import NAME, Checkpoint, read_checkpoint
 from elmokit.lm.corpus import Corpus
-from elmokit.lm.distributed import Ranks
 from elmokit.lm.run import Run
 from elmokit.lm.settings import Settings, differing, parse_settings
 from elmokit.lm.validate import Validation
+from elmokit.whole import write_whole
 
 SETTINGS, MODEL = "settings.toml", "model"
 
@@ -23,31 +23,34 @@ class RunFolder:
     path: Path
     writes: bool
 
-    @classmethod
-    def open(
-        cls, path: str | Path, corpus: Corpus, settings: Settings, ranks: Ranks
-    ) -> "RunFolder":
-        """The folder of a run, new or one that the same settings and text made."""
-        folder = cls(Path(path), ranks.first)
-        if folder.writes:
-            folder._make(settings)
-        ranks.told_by_first(None)  # the others wait until it is there
-        checkpoint = read_checkpoint(folder.path)
-        if checkpoint is None:
-            return folder
-        if checkpoint.corpus != corpus.fingerprint:
+    def check(self, corpus: Corpus, settings: Settings) -> None:
+        """Refuse a folder that another text or other settings made; make a new one."""
+        if self.path.exists() and not self.path.is_dir():
+            raise OutputError(f"{self.path}: cannot be written (it is a file)")
+        checkpoint = read_checkpoint(self.path)
+        if checkpoint is not None and checkpoint.corpus != corpus.fingerprint:
             raise InputError(
-                f"{folder.path}: this run reads another text than {corpus.folder}; give its own "
+                f"{self.path}: this run reads another text than {corpus.folder}; give its own "
                 "text, or another --out"
             )
-        before = parse_settings(checkpoint.settings, str(folder.path / NAME))
-        if changed := differing(settings, before):
+        if checkpoint is not None:
+            before = parse_settings(checkpoint.settings, str(self.path / NAME))
+            changed = differing(settings, before)
             told = ", ".join(f"{n} {getattr(before, n)} → {getattr(settings, n)}" for n in changed)
-            raise InputError(
-                f"{folder.path}: this run has other settings ({told}); go on with the same, or "
-                "give another --out (and --init-from, to begin with this model)"
-            )
-        return folder
+            if changed:
+                raise InputError(
+                    f"{self.path}: this run has other settings ({told}); go on with the same, or "
+                    "give another --out (and --init-from, to begin with this model)"
+                )
+        if self.writes:
+            self._make(settings)
+
+    def go_on(self, run: Run) -> bool:
+        """Let a run go on from its checkpoint, if there is one."""
+        checkpoint = read_checkpoint(self.path)
+        if checkpoint is not None:
+            run.go_on(checkpoint)
+        return checkpoint is not None
 
     def save_model(self, run: Run, validation: Validation | None) -> None:
         """Put the model in place of the best one so far."""
@@ -71,7 +74,10 @@ class RunFolder:
     def _make(self, settings: Settings) -> None:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            (self.path / SETTINGS).write_text(settings.to_toml(), encoding="utf-8")
+            for left in self.path.glob(".*.unfinished"):  # by a run that was killed
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
+            text = settings.to_toml().encode()
+            write_whole(self.path / SETTINGS, lambda file: file.write(text))
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be written ({error.strerror})") from None
         old, place = self.path / ".model.old", self.path / MODEL

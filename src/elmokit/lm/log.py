@@ -8,6 +8,7 @@ from typing import Any
 from elmokit.lm.distributed import Ranks
 from elmokit.lm.run import Run, Update
 from elmokit.lm.validate import Validation
+from elmokit.whole import write_whole
 
 NAME = "log.jsonl"
 
@@ -84,7 +85,8 @@ class Log:
         kept = [
             line for line in lines if line.endswith("\n") and json.loads(line)["update"] <= update
         ]
-        self._path.write_text("".join(kept), encoding="utf-8")
+        text = "".join(kept).encode()
+        write_whole(self._path, lambda file: file.write(text))
 
 
 def _flat(record: dict[str, Any], prefix: str = "") -> "list[tuple[str, float]]":

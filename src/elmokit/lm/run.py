@@ -1,8 +1,6 @@
 """A corpus and settings become a run: a model, its optimiser, and lanes that stand in the text."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +43,8 @@ class Run:
     """A model that learns from a corpus, update by update.
 
     Every random choice of an update follows from the seed and the update's number, and lanes are
-    split over ranks: so a run that was stopped, or spread over several ranks, learns the same.
+    split over ranks: so a run that was stopped learns the same, and one that is spread over several
+    ranks too, but for its dropout, which each rank draws for its own lanes.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class Run:
             group["lr"] = rate
         self._optimizer.zero_grad(set_to_none=True)
         losses = []
-        with using_threads(settings.threads or None), self._autocast():
+        with using_threads(settings.threads or None):
             for part in range(settings.accumulate):
                 windows = [stream.window() for stream in self._streams]
                 learnt = self._learn(windows, part)
@@ -101,6 +100,11 @@ class Run:
                 losses.append(learnt.losses)
             self._ranks.average_gradients(self.model.parameters())
             norm = clip_gradients(self.model.parameters(), settings.clip_norm)
+            if not np.isfinite(norm):
+                raise NumericError(
+                    f"update {self.done}: the gradients are not finite, though the losses are "
+                    f"{losses}; the last checkpoint is whole: try a smaller learning_rate"
+                )
             self._optimizer.step()
         self.done += 1
         means = [sum(column) / len(losses) for column in zip(*losses, strict=True)]
@@ -111,6 +115,17 @@ class Run:
         """Whether all updates are done, or validation has not become better for too long."""
         waited = self.settings.patience * self.settings.validate_every
         return self.done >= self.updates or 0 < waited <= self.done - self.best_update
+
+    def is_best(self, score: float | None) -> bool:
+        """Whether a score is better than all before, as the first is, and one that is not known.
+
+        Every rank has a score of its own making; the first rank's is the one that counts.
+        """
+        score = self._ranks.told_by_first(score)
+        if self.best_update > 0 and score is not None and not score < self.best:
+            return False
+        self.best, self.best_update = float("inf") if score is None else score, self.done
+        return True
 
     def due(self, every: int) -> bool:
         """Whether it is time for what is done every so many updates, and at the end."""
@@ -208,11 +223,9 @@ class Run:
         """Whether the gradient of the softmax's table is kept by rows."""
         settings, words = self.settings, len(self.corpus.vocabulary)
         possible = settings.optimizer == "adagrad" and self._ranks.size == 1
-        if settings.table == "sparse" and not possible:
-            raise ConfigError('table is "sparse", which works with Adagrad on one rank only')
         touched = 2 * (settings.negatives + settings.lanes * settings.steps)
         few = settings.softmax == "sampled" and touched < _SPARSE_SHARE * words
-        return settings.table == "sparse" or (settings.table == "auto" and possible and few)
+        return possible and (settings.table == "sparse" or (settings.table == "auto" and few))
 
     def _check(self, learnt: Learnt, windows: list[Window]) -> None:
         """Refuse to learn from what is not a number, and name the text it came from."""
@@ -228,17 +241,15 @@ class Run:
             "The last checkpoint is whole; try a smaller learning_rate or clip_norm"
         )
 
-    @contextmanager
-    def _autocast(self) -> Iterator[None]:
-        enabled = self.settings.precision == "bfloat16"
-        with torch.autocast(self._device.type, torch.bfloat16, enabled=enabled):
-            yield
-
 
 def make_model(settings: Settings, words: int) -> LanguageModel:
     """A new model with random weights."""
+    if settings.softmax == "adaptive" and settings.cutoffs[-1] >= words:
+        raise ConfigError(
+            f"cutoffs is {settings.cutoffs}, but there are only {words:,} words to predict"
+        )
     softmax = (
-        AdaptiveSoftmax(words, settings.dim, tuple(c for c in settings.cutoffs if c < words))
+        AdaptiveSoftmax(words, settings.dim, settings.cutoffs)
         if settings.softmax == "adaptive"
         else Softmax(words, settings.dim)
     )

@@ -22,6 +22,16 @@ def _says(help: str, default: Any) -> Any:
     return field(default=default, metadata={"help": help})
 
 
+_POSITIVE = (
+    "lanes", "steps", "negatives", "accumulate", "log_every", "learning_rate", "accumulator",
+)  # fmt: skip
+_NOT_NEGATIVE = (
+    "epochs", "updates", "seed", "threads", "decay", "warm_up", "patience", "validate_every",
+    "validate_words", "clip_norm", "checkpoint_minutes",
+)  # fmt: skip
+_SHARES = ("reset", "dropout", "final_rate", "beta")
+
+
 @dataclass(frozen=True)
 class Settings:
     """Every number of a pretraining run: the model's shape, the softmax, the text, the learning."""
@@ -73,12 +83,9 @@ class Settings:
     final_rate: float = _says("share of the learning rate that is left at the end", 0.05)
     clip_norm: float = _says("largest length of all gradients together; 0 for no limit", 10.0)
     accumulate: int = _says("windows whose gradients make one update", 1)
-    precision: Literal["float32", "bfloat16"] = _says(
-        "of the products outside the recurrence", "float32"
-    )
 
     validate_every: int = _says("updates between validations; 0 for none but the last", 1000)
-    validate_words: int = _says("held-out words of a validation, all in the last; 0: all", 50000)
+    validate_words: int = _says("held-out words of a validation; 0: all", 50000)
     patience: int = _says("validations without a better one before stopping; 0: never", 0)
     checkpoint_minutes: float = _says("time between checkpoints", 10.0)
     log_every: int = _says("updates between lines of the log", 50)
@@ -86,17 +93,26 @@ class Settings:
     threads: int = _says("threads to compute with; 0 for torch's own choice", 0)
 
     def __post_init__(self) -> None:
-        positive = ("lanes", "steps", "negatives", "accumulate", "log_every", "learning_rate")
-        for name in positive:
-            if not getattr(self, name) > 0:
+        for name in _POSITIVE:
+            if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
-        for name in ("reset", "dropout", "final_rate"):
+        for name in _NOT_NEGATIVE:
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected 0 or more")
+        for name in _SHARES:
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected 0 to 1")
-        if self.dropout == 1:
-            raise ConfigError("dropout is 1, which leaves nothing; expected less")
-        if not (self.epochs > 0 or self.updates > 0):
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if 1 in (self.dropout, self.beta):
+            raise ConfigError("dropout and beta are to be less than 1, which leaves nothing")
+        if not (self.epochs or self.updates):
             raise ConfigError("epochs and updates are both 0; say how long to train")
+        if self.patience and not self.validate_every:
+            raise ConfigError("patience counts validations, but validate_every is 0")
+        if self.table == "sparse" and self.optimizer != "adagrad":
+            raise ConfigError('table is "sparse", which works with Adagrad only')
         if self.share and self.input != "words":
             raise ConfigError(
                 "share is true, but words are read by their characters: there is no table to share"

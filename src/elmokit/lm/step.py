@@ -79,7 +79,9 @@ def add_gradients(
         memories[direction] = memory.detach()[:, segments.last]
 
     jobs = [partial(learn, direction) for direction in range(len(readings))]
-    much = state.memory[0, 0].numel() >= _NUMBERS_TO_LEARN_AT_ONCE
+    much = state.memory[0, 0].numel() >= _NUMBERS_TO_LEARN_AT_ONCE and not isinstance(
+        model.softmax, AdaptiveSoftmax
+    )  # whose gradients are added up in place: the order would matter
     if len(jobs) > 1 and much and chars.device.type == "cpu" and torch.get_num_threads() > 1:
         side_by_side(jobs, learning=True)
     else:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
+from elmokit.errors import ConfigError
 from elmokit.formats.pretrained import Pretrained
-from elmokit.lm.checkpoint import read_checkpoint
 from elmokit.lm.corpus import Corpus
 from elmokit.lm.distributed import Ranks
 from elmokit.lm.folder import RunFolder
@@ -32,15 +32,20 @@ def pretrain(
     A run that was stopped at any moment goes on when it is called again with the same arguments,
     and ends with the same weights. `tell` is given lines for people to read.
     """
-    device = torch.device(device)
+    device = Ranks.device(device)
     ranks = Ranks.join(device)
-    folder = RunFolder.open(out, corpus, settings, ranks)
+    if not ranks.first:
+        tell = _silently
+    folder = RunFolder(Path(out), writes=ranks.first)
+    folder.check(corpus, settings)
+    ranks.told_by_first(None)  # the others wait until the folder is there
     run = Run(corpus, settings, device=device, ranks=ranks)
-    if init_from is not None:
-        tell(inherit(run.pretrained, init_from))
-    if (checkpoint := read_checkpoint(folder.path)) is not None:
-        run.go_on(checkpoint)
+    if folder.go_on(run):
         tell(f"going on after update {run.done:,} of {run.updates:,}")
+    elif init_from is not None:
+        tell(inherit(run.pretrained, init_from))
+    if run.done != ranks.told_by_first(run.done):
+        raise ConfigError(f"{out}: ranks do not see the same files there; use a shared disk")
 
     log = Log(folder.path, run, ranks)
     saved, validation = time.monotonic(), None
@@ -50,17 +55,22 @@ def pretrain(
             tell(log.write_progress())
 
         if run.due(settings.validate_every):
-            validation = validate(run.pretrained, corpus.valid, settings, last=run.due(0))
+            validation = validate(run.pretrained, corpus.valid, words=settings.validate_words)
             tell(log.write_validation(validation))
-            if validation is None or validation.score < run.best:
-                run.best = float("inf") if validation is None else validation.score
-                run.best_update = run.done
+            if run.is_best(None if validation is None else validation.score):
                 folder.save_model(run, validation)
 
         late = time.monotonic() - saved > 60 * settings.checkpoint_minutes
         if ranks.told_by_first(late) or run.over:
             folder.save_checkpoint(run.checkpoint())
             saved = time.monotonic()
+    if validation is not None and ranks.first:
+        validation = validate(run.pretrained, corpus.valid)
+        tell(f"at the end, all held-out text: {validation}")
     log.close()
     ranks.leave()
     return validation
+
+
+def _silently(line: str) -> None:
+    """What ranks but the first have to say."""

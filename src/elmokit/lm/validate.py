@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from elmokit.ask.perplexity import Perplexity, perplexity
 from elmokit.formats.pretrained import Pretrained
-from elmokit.lm.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -29,15 +28,14 @@ class Validation:
 
 
 def validate(
-    pretrained: Pretrained, sentences: Sequence[Sequence[str]], settings: Settings, *, last: bool
+    pretrained: Pretrained, sentences: Sequence[Sequence[str]], *, words: int = 0
 ) -> Validation | None:
-    """The perplexities of held-out sentences: some of them, spread evenly, or all in the end."""
+    """The perplexities of held-out sentences: of about so many words, spread evenly, or of all."""
     if not sentences:
         return None
-    if not last and settings.validate_words > 0:
-        words = sum(len(sentence) for sentence in sentences)
+    if words > 0:
         # Stretches of ten sentences: carrying a state needs neighbours.
-        stride = -(-words // settings.validate_words)
+        stride = -(-sum(len(sentence) for sentence in sentences) // words)
         sentences = [s for place, s in enumerate(sentences) if place // 10 % stride == 0]
     pretrained.model.share_table()
     return Validation(
