@@ -98,7 +98,8 @@ class Reading:
         """Work out what is kept of the weights: packed products, words, and the fixed state."""
         self._version = self.bilm.version()
         self._cache = WordCache(self.bilm, self.pretrained.alphabet, self._cache_bytes)
-        with torch.no_grad():
+        # A layout is chosen by trial, so with the threads that will use it.
+        with torch.no_grad(), using_threads(self._threads):
             self._products = self.bilm.pack(self._precision)
         self._start = self.fresh_state(1)
         for sentence in self._warm_up:

@@ -75,10 +75,6 @@ class Stream:
         self._read: Ids = np.full(lanes, self._last)
         self._sentences = self._run()
 
-    def __iter__(self) -> Iterator[Window]:
-        while True:
-            yield self.window()
-
     def window(self) -> Window:
         """The next window."""
         targets = np.empty((len(self._left), self._steps), np.int64)
