@@ -14,7 +14,7 @@ GROUPS = [
     {"text"},
     {"model"},
     {"formats"},
-    {"cache", "plan", "pooling", "progress", "whole"},
+    {"cache", "claim", "plan", "pooling", "progress", "whole"},
     {"reading"},
     {"ask"},
     {"embedder"},

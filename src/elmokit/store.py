@@ -6,22 +6,18 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 from zipfile import BadZipFile
 
 import h5py
 import numpy as np
 import torch
 
+from elmokit.claim import Claim
 from elmokit.errors import InputError, OutputError
 from elmokit.model.bilm import State
 from elmokit.pooling import Vectors
 from elmokit.whole import name_whole, write_whole
-
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: two runs at once are not noticed there
-    fcntl = None  # type: ignore[assignment]
 
 
 class Store:
@@ -59,7 +55,7 @@ class Store:
         }
         self._digest = hashlib.sha256()
         self._known_lines: object = None  # the digest of the lines of a file that is there
-        self._lock: TextIO | None = None
+        self._claim: Claim | None = None
         self.done = 0
         self.finished = target.exists() and not overwrite
         if self.finished:
@@ -79,8 +75,8 @@ class Store:
 
     def close(self) -> None:
         """Let another process go on with the file."""
-        if self._lock is not None:
-            self._lock.close()
+        if self._claim is not None:
+            self._claim.release()
 
     def skip_known(self, texts: Iterator[str]) -> State | None:
         """Take the lines that are done from the input; the state after them, if one was kept."""
@@ -157,19 +153,14 @@ class Store:
         told = self._folder / "settings.json"
         with self._explaining():
             self._folder.mkdir(exist_ok=True)
+            self._claim = Claim(
+                self._folder, f"{self._target}: another process is writing it; wait for its end"
+            )
             if not told.exists() and any(self._folder.iterdir()):
                 raise InputError(f"{self._folder}: is in the way, and not of elmokit; move it")
             if not told.exists():
                 write_whole(told, lambda file: file.write(json.dumps(self._settings).encode()))
-            self._lock = open(told, encoding="utf-8")
-            if fcntl is not None:
-                try:
-                    fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise InputError(
-                        f"{self._target}: another process is writing it; wait for its end"
-                    ) from None
-        before = json.load(self._lock)
+        before = json.loads(told.read_text("utf-8"))
         if different := [k for k, value in self._settings.items() if before.get(k) != value]:
             name = different[0]
             raise InputError(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from elmokit import prepare
+from elmokit.claim import Claim
 from elmokit.errors import ElmokitError, FormatError, InputError, OutputError
 from elmokit.lm import blocks
 from elmokit.lm.blocks import Block, Stretch
@@ -83,6 +84,9 @@ def test_a_given_vocabulary_keeps_its_lines(tmp_path):
     assert corpus.counts.tolist() == [0, 1, 0, 0, 1, 2, 1]
     with pytest.raises(InputError, match="min_count and max_words cannot change it"):
         made(tmp_path / "b", "a\n", **{**settings, "max_words": 9})
+    write(words, "<S>\n</S>\n<UNK>\nb\nzebra\n")
+    with pytest.raises(OutputError, match="holds another corpus already"):
+        prepare([tmp_path / "a" / "text"], corpus.folder, valid=[], workers=1, **settings)
     write(words, "the\n<S>\n")
     with pytest.raises(FormatError, match="begins with the <S>, expected <S> </S> <UNK>"):
         made(tmp_path / "c", "a\n", **settings)
@@ -305,3 +309,10 @@ def wait_for_end_of(group):
             return
         time.sleep(0.01)
     pytest.fail("a killed run left workers behind")
+
+
+def test_a_folder_that_another_process_prepares_is_left_alone(tmp_path):
+    text = write(tmp_path / "text", "a\n")
+    (tmp_path / "a").mkdir()
+    with Claim(tmp_path / "a", "busy"), pytest.raises(InputError, match="another process is"):
+        prepare([text], tmp_path / "a", workers=1)

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import elmokit
+from elmokit.claim import Claim
 from elmokit.errors import ConfigError, FormatError, InputError, NumericError, OutputError
 from elmokit.lm import trainer
 from elmokit.lm.corpus import Corpus
@@ -273,3 +274,8 @@ def test_time_passes_without_changing_what_is_learnt(corpus, uninterrupted, tmp_
     settings = changed(checkpoint_minutes=1e9)
     pretrain(corpus, settings, tmp_path / "run")
     assert weights_of(tmp_path / "run") == weights_of(uninterrupted)
+
+
+def test_a_folder_in_which_another_process_trains_is_left_alone(corpus, uninterrupted):
+    with Claim(uninterrupted, "busy"), pytest.raises(InputError, match="another process trains"):
+        pretrain(corpus, TINY, uninterrupted)

@@ -75,6 +75,11 @@ def test_characters_are_words_of_their_own():
     assert way.sentences("MK\nLV\n") == ["MK", "LV"]
 
 
+def test_a_letter_after_an_apostrophe_is_no_initial():
+    text = "He didn't. She did. 'J. Smith' wrote it."
+    assert splitter("moses").sentences(text) == ["He didn't.", "She did.", "'J. Smith' wrote it."]
+
+
 def test_other_languages_have_their_own_abbreviations():
     text = "Das ist z.B. Dr. Meier. Er kam am 3. Mai."
     assert splitter("moses-de").sentences(text)[0] == "Das ist z.B. Dr. Meier."

@@ -1,10 +1,12 @@
 """A run becomes a folder: its settings, its log, its newest checkpoint and its best model."""
 
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from elmokit import formats
+from elmokit.claim import Claim
 from elmokit.errors import InputError, OutputError
 from elmokit.lm.checkpoint import NAME, Checkpoint, read_checkpoint
 from elmokit.lm.corpus import Corpus
@@ -24,7 +26,7 @@ class RunFolder:
     writes: bool
 
     def check(self, corpus: Corpus, settings: Settings) -> None:
-        """Refuse a folder that another text or other settings made; make a new one."""
+        """Refuse a folder that another text or other settings made."""
         if self.path.exists() and not self.path.is_dir():
             raise OutputError(f"{self.path}: cannot be written (it is a file)")
         checkpoint = read_checkpoint(self.path)
@@ -42,8 +44,18 @@ class RunFolder:
                     f"{self.path}: this run has other settings ({told}); go on with the same, or "
                     "give another --out (and --init-from, to begin with this model)"
                 )
-        if self.writes:
-            self._make(settings)
+
+    def claim(self, settings: Settings) -> AbstractContextManager[object]:
+        """A hold on the folder, which is made, so that no other process trains there."""
+        if not self.writes:
+            return nullcontext()
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            claim = Claim(self.path, f"{self.path}: another process trains there; wait for its end")
+            self._tidy(settings)
+        except OSError as error:
+            raise OutputError(f"{self.path}: cannot be written ({error.strerror})") from None
+        return claim
 
     def go_on(self, run: Run) -> bool:
         """Let a run go on from its checkpoint, if there is one."""
@@ -71,15 +83,11 @@ class RunFolder:
         if self.writes:
             checkpoint.write(self.path)
 
-    def _make(self, settings: Settings) -> None:
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            for left in self.path.glob(".*.unfinished"):  # by a run that was killed
-                shutil.rmtree(left) if left.is_dir() else left.unlink()
-            text = settings.to_toml().encode()
-            write_whole(self.path / SETTINGS, lambda file: file.write(text))
-        except OSError as error:
-            raise OutputError(f"{self.path}: cannot be written ({error.strerror})") from None
+    def _tidy(self, settings: Settings) -> None:
+        for left in self.path.glob(".*.unfinished"):  # by a run that was killed
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
+        text = settings.to_toml().encode()
+        write_whole(self.path / SETTINGS, lambda file: file.write(text))
         old, place = self.path / ".model.old", self.path / MODEL
         if old.exists() and not place.exists():  # killed between two names
             old.rename(place)

@@ -15,7 +15,7 @@ from elmokit.lm.parts import make_part
 from elmokit.progress import Progress
 
 # Parts made by an earlier way of cutting text are not taken for those of today.
-_PARTS_VERSION = 1
+_PARTS_VERSION = 2
 
 
 def make_parts(

@@ -1,5 +1,6 @@
 """Files of text become a corpus to train on."""
 
+import hashlib
 import logging
 import os
 import shutil
@@ -9,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
+from elmokit.claim import Claim
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.formats.record import read_record
 from elmokit.lm.blocks import read_blocks
@@ -60,7 +62,7 @@ def prepare(
         hold_out=valid is None,
         min_count=min_count,
         max_words=max_words,
-        vocabulary=None if vocabulary is None else str(vocabulary),
+        vocabulary=None if vocabulary is None else _fingerprint(Path(vocabulary)),
         skip_bad=skip_bad,
     )
     workers = _cores() if workers is None else workers
@@ -77,32 +79,34 @@ def prepare(
     if (folder / "corpus.json").exists():
         return _known(folder, sources, settings)
 
-    sizes = [source.bytes for source in sources]
-    total = None if None in sizes else sum(size or 0 for size in sizes) // 10**6
-    with Progress(total, unit="MB", shown=progress) as shown:
-        parts = make_parts(
-            read_blocks(files, held_out, wrapped=wrapped, hold_out=settings.hold_out),
-            folder / "parts",
+    folder.mkdir(parents=True, exist_ok=True)
+    with Claim(folder, f"{folder}: another process is preparing it; wait for its end"):
+        sizes = [source.bytes for source in sources]
+        total = None if None in sizes else sum(size or 0 for size in sizes) // 10**6
+        with Progress(total, unit="MB", shown=progress) as shown:
+            parts = make_parts(
+                read_blocks(files, held_out, wrapped=wrapped, hold_out=settings.hold_out),
+                folder / "parts",
+                split=split,
+                wrapped=wrapped,
+                workers=workers,
+                progress=shown,
+            )
+        faults = report_faults(parts, folder, skip_bad=skip_bad)
+        tally = Tally.of(map(Part.read, parts))
+        lexicon = Lexicon.of(tally, given, min_count=min_count or MIN_COUNT, max_words=max_words)
+        write_corpus(
+            folder,
+            parts,
+            tally,
+            lexicon,
             split=split,
-            wrapped=wrapped,
-            workers=workers,
-            progress=shown,
+            faults=faults,
+            sources=sources,
+            settings=asdict(settings),
         )
-    faults = report_faults(parts, folder, skip_bad=skip_bad)
-    tally = Tally.of(map(Part.read, parts))
-    lexicon = Lexicon.of(tally, given, min_count=min_count or MIN_COUNT, max_words=max_words)
-    write_corpus(
-        folder,
-        parts,
-        tally,
-        lexicon,
-        split=split,
-        faults=faults,
-        sources=sources,
-        settings=asdict(settings),
-    )
-    shutil.rmtree(folder / "parts")
-    return Corpus.open(folder)
+        shutil.rmtree(folder / "parts")
+        return Corpus.open(folder)
 
 
 @dataclass(frozen=True)
@@ -114,7 +118,7 @@ class Settings:
     hold_out: bool
     min_count: int | None
     max_words: int | None
-    vocabulary: str | None
+    vocabulary: str | None  # a digest of the file
     skip_bad: bool
 
     def __post_init__(self) -> None:
@@ -200,6 +204,12 @@ def _read_given(path: Path) -> Vocabulary:
             f"{' '.join(MARKS)}, a line each; put them first"
         )
     return vocabulary
+
+
+def _fingerprint(path: Path) -> str:
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; name a vocabulary, one word a line")
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _cores() -> int:

@@ -38,38 +38,39 @@ def pretrain(
         tell = _silently
     folder = RunFolder(Path(out), writes=ranks.first)
     folder.check(corpus, settings)
-    ranks.told_by_first(None)  # the others wait until the folder is there
-    run = Run(corpus, settings, device=device, ranks=ranks)
-    if folder.go_on(run):
-        tell(f"going on after update {run.done:,} of {run.updates:,}")
-    elif init_from is not None:
-        tell(inherit(run.pretrained, init_from))
-    if run.done != ranks.told_by_first(run.done):
-        raise ConfigError(f"{out}: ranks do not see the same files there; use a shared disk")
+    with folder.claim(settings):
+        ranks.told_by_first(None)  # the others wait until the folder is there
+        run = Run(corpus, settings, device=device, ranks=ranks)
+        if folder.go_on(run):
+            tell(f"going on after update {run.done:,} of {run.updates:,}")
+        elif init_from is not None:
+            tell(inherit(run.pretrained, init_from))
+        if run.done != ranks.told_by_first(run.done):
+            raise ConfigError(f"{out}: ranks do not see the same files there; use a shared disk")
 
-    log = Log(folder.path, run, ranks)
-    saved, validation = time.monotonic(), None
-    while not run.over:
-        log.add(run.update())
-        if run.due(settings.log_every):
-            tell(log.write_progress())
+        log = Log(folder.path, run, ranks)
+        saved, validation = time.monotonic(), None
+        while not run.over:
+            log.add(run.update())
+            if run.due(settings.log_every):
+                tell(log.write_progress())
 
-        if run.due(settings.validate_every):
-            validation = validate(run.pretrained, corpus.valid, words=settings.validate_words)
-            tell(log.write_validation(validation))
-            if run.is_best(None if validation is None else validation.score):
-                folder.save_model(run, validation)
+            if run.due(settings.validate_every):
+                validation = validate(run.pretrained, corpus.valid, words=settings.validate_words)
+                tell(log.write_validation(validation))
+                if run.is_best(None if validation is None else validation.score):
+                    folder.save_model(run, validation)
 
-        late = time.monotonic() - saved > 60 * settings.checkpoint_minutes
-        if ranks.told_by_first(late) or run.over:
-            folder.save_checkpoint(run.checkpoint())
-            saved = time.monotonic()
-    if validation is not None and ranks.first:
-        validation = validate(run.pretrained, corpus.valid)
-        tell(f"at the end, all held-out text: {validation}")
-    log.close()
-    ranks.leave()
-    return validation
+            late = time.monotonic() - saved > 60 * settings.checkpoint_minutes
+            if ranks.told_by_first(late) or run.over:
+                folder.save_checkpoint(run.checkpoint())
+                saved = time.monotonic()
+        if validation is not None and ranks.first:
+            validation = validate(run.pretrained, corpus.valid)
+            tell(f"at the end, all held-out text: {validation}")
+        log.close()
+        ranks.leave()
+        return validation
 
 
 def _silently(line: str) -> None:

@@ -98,7 +98,7 @@ class SentenceEnds:
         yield from sorted(ends)
 
     def _abbreviates(self, before: str, following: str) -> bool:
-        word = re.split(r"[\s(\[\"'“‘]", before)[-1]
+        word = re.split(r"[\s(\[\"“]", before)[-1].lstrip("'‘")
         if word in self._before_numbers:
             return following.isdigit()
         # U.S., e.g. and initials: a single letter before the stop, alone or after another stop.
