@@ -279,3 +279,8 @@ def test_time_passes_without_changing_what_is_learnt(corpus, uninterrupted, tmp_
 def test_a_folder_in_which_another_process_trains_is_left_alone(corpus, uninterrupted):
     with Claim(uninterrupted, "busy"), pytest.raises(InputError, match="another process trains"):
         pretrain(corpus, TINY, uninterrupted)
+
+
+def test_bfloat16_is_refused_where_it_gains_nothing(corpus, tmp_path):
+    with pytest.raises(ConfigError, match="bfloat16, which cpu does not multiply faster"):
+        pretrain(corpus, changed(precision="bfloat16"), tmp_path / "run")

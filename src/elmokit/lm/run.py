@@ -57,6 +57,8 @@ class Run:
     ) -> None:
         self.corpus, self.settings = corpus, settings
         self._device, self._ranks = device or torch.device("cpu"), ranks or Ranks()
+        if settings.precision == "bfloat16":
+            _check_bfloat16(self._device)
         self._mine = self._ranks.share(settings.lanes)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
@@ -188,6 +190,7 @@ class Run:
             self._state,
             scale=settings.steps / settings.accumulate,
             sparse=self._sparse,
+            short=settings.precision == "bfloat16",
         )
 
     def _reading(self, direction: int, window: Window, places: Ids, part: int) -> Reading:
@@ -254,6 +257,14 @@ def make_model(settings: Settings, words: int) -> LanguageModel:
         else Softmax(words, settings.dim)
     )
     return LanguageModel(BiLM(settings.bilm(words)), softmax, share=settings.share)
+
+
+def _check_bfloat16(device: torch.device) -> None:
+    """Refuse a device that would gain nothing."""
+    if device.type != "cuda" or not torch.cuda.is_bf16_supported(including_emulation=False):
+        raise ConfigError(
+            f"precision is bfloat16, which {device} does not multiply faster; leave it float32"
+        )
 
 
 def _one_number(*seed: int) -> int:

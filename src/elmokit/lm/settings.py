@@ -83,6 +83,7 @@ class Settings:
     final_rate: float = _says("share of the learning rate that is left at the end", 0.05)
     clip_norm: float = _says("largest length of all gradients together; 0 for no limit", 10.0)
     accumulate: int = _says("windows whose gradients make one update", 1)
+    precision: Literal["float32", "bfloat16"] = _says("of most products", "float32")
 
     validate_every: int = _says("updates between validations; 0 for none but the last", 1000)
     validate_words: int = _says("held-out words of a validation; 0: all", 50000)

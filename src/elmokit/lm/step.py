@@ -46,14 +46,18 @@ def add_gradients(
     *,
     scale: float,
     sparse: bool,
+    short: bool = False,
 ) -> Learnt:
     """Add to the weights' gradients those of the mean loss of all directions, times `scale`.
+
+    If `short`, the products of the encoder and the readers are bfloat16.
 
     Each word type is encoded once for both readers, which learn at the same time: what they share,
     the word vectors and the softmax, is cut off before them and its gradient passed on after them.
     """
     bilm = model.bilm
-    types = bilm.encode(chars)
+    with torch.autocast(chars.device.type, torch.bfloat16, enabled=short):
+        types = bilm.encode(chars)
     vectors = types.detach().requires_grad_()
     answers = _Answers.of(model, readings)
     outputs, memories = list(state.output), list(state.memory)
@@ -63,14 +67,15 @@ def add_gradients(
         reading = readings[direction]
         segments = reading.segments
         fresh = segments.fresh[:, None]
-        read, output, memory = bilm.readers[direction](
-            F.embedding(reading.words[segments.tokens], vectors),
-            segments.sizes,
-            outputs[direction][:, segments.lanes].masked_fill(fresh, 0),
-            memories[direction][:, segments.lanes].masked_fill(fresh, 0),
-            bilm.config.layers,
-            dropout=reading.dropout,
-        )
+        with torch.autocast(chars.device.type, torch.bfloat16, enabled=short):
+            read, output, memory = bilm.readers[direction](
+                F.embedding(reading.words[segments.tokens], vectors),
+                segments.sizes,
+                outputs[direction][:, segments.lanes].masked_fill(fresh, 0),
+                memories[direction][:, segments.lanes].masked_fill(fresh, 0),
+                bilm.config.layers,
+                dropout=reading.dropout,
+            )
         top = reading.dropout(read[-1], segments.sizes)
         loss = answers.loss(direction, top, segments.tokens) / len(top)
         (loss * (scale / len(readings))).backward()

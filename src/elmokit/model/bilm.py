@@ -11,8 +11,9 @@ from elmokit.config import BiLMConfig, Direction
 from elmokit.errors import InputError
 from elmokit.model.encoder import CharacterEncoder, WordTable
 from elmokit.model.linear import NUMBERS_IN_CACHE, Precision
-from elmokit.model.lstm import Products, Reader
+from elmokit.model.lstm import Reader
 from elmokit.model.parallel import side_by_side
+from elmokit.model.recurrence import Products
 from elmokit.text.batch import Batch
 
 # With fewer sentences, two threads on one product are faster than one thread a direction.

@@ -55,7 +55,7 @@ class CharacterEncoder(nn.Module):
         vectors = self.embedding.weight.new_zeros(len(chars), self.dim)
         for rows, positions in self._blocks(chars):
             block = self._encode(chars[rows, :positions])
-            vectors = vectors.index_copy(0, rows, block)
+            vectors = vectors.index_copy(0, rows, block.to(vectors.dtype))
         return vectors
 
     def _encode(self, chars: Tensor) -> Tensor:  # (types, positions) -> (types, dim)
@@ -121,8 +121,8 @@ class Highway(nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:  # (types, features) -> (types, features)
         """The vectors, reworked as far as the gate is open."""
-        gate = torch.sigmoid(self.gate(vectors))
-        return torch.lerp(vectors, F.relu(self.rework(vectors)), gate)
+        gate = torch.sigmoid(self.gate(vectors)).to(vectors.dtype)  # autocast may shorten it
+        return torch.lerp(vectors, F.relu(self.rework(vectors)).to(vectors.dtype), gate)
 
 
 class WordTable(nn.Module):

@@ -66,6 +66,27 @@ class PlainProduct:
         torch.addmm(sums, rows, self._weight.t(), out=out)
 
 
+class ShortProduct:
+    """The product in a shorter type, for learning under torch's autocast; what leaves is float32.
+
+    Autocast itself does not reach products that write into a given tensor.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
+        self._weight, self._bias, self._dtype = weight.to(dtype).t(), bias, dtype
+
+    def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """The product; in `out`, where that is given."""
+        product = rows.to(self._dtype) @ self._weight
+        if self._bias is None:
+            return product.float() if out is None else out.copy_(product)
+        return torch.add(product, self._bias, out=out)
+
+    def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
+        """The product and `sums`, added up in `out`."""
+        torch.add(sums, rows.to(self._dtype) @ self._weight, out=out)
+
+
 class TurnedProduct:
     """Few float32 weights, stored as (in, out): with few rows, faster than oneDNN's layout.
 
