@@ -1,3 +1,4 @@
+import gzip
 import io
 import lzma
 import tarfile
@@ -70,6 +71,8 @@ def test_one_file_is_read_too(write):
         (context("<wf lexsn=1:14:00::>a</wf>"), "line 5: a word with a sense has no lemma"),
         (context("<wf lemma=a pos=NN lexsn=1:14>a</wf>"), "line 5: sense 'a%1:14', expected four"),
         (lzma.compress(archive(a=context() * 100))[:-40], "cannot be unpacked"),
+        (gzip.compress(archive(a=context() * 100))[:-40], "cannot be unpacked"),
+        (archive(a=context() * 100)[:2000], "cannot be unpacked"),
     ],
 )
 def test_what_is_not_semcor_is_refused_with_its_line(text, says, write):

@@ -39,6 +39,10 @@ def test_what_is_no_tree_is_refused_with_its_line(text, says, write):
         read_trees(write(text))
 
 
+def test_a_space_that_is_not_plain_belongs_to_its_word(write):
+    assert read_trees(write("(2 (2 8\u00a01\\/2) (2 Women))"))[0].words == ("8\u00a01/2", "Women")
+
+
 def test_a_deep_tree_is_read(write):
     assert read_trees(write("(1 " * 5000 + "a" + ")" * 5000))[0].words == ("a",)
 

@@ -70,6 +70,8 @@ def _spans(block: list[Line], cells: list[str]) -> list[Span]:
     spans: list[Span] = []
     opened: tuple[int, str] | None = None
     for place, (line, cell) in enumerate(zip(block, cells, strict=True)):
+        if cell == "*":
+            continue
         match = _CELL.fullmatch(cell)
         if match is None:
             raise line.wrong(f"{cell!r}, expected *, (ROLE*, *) or (ROLE*)")

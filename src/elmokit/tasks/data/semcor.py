@@ -4,6 +4,7 @@ A line is a word, `<wf cmd=done pos=VB lemma=say wnsn=1 lexsn=2:32:00::>said</wf
 quotes around values, a `<punc>`, or where a file, a paragraph or a sentence begins or ends.
 """
 
+import gzip
 import html
 import io
 import lzma
@@ -20,6 +21,7 @@ from elmokit.tasks.data.source import Line, lines_of
 from elmokit.text.files import TextFile, unpacked
 from elmokit.text.lines import read_lines
 
+_CUT = EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, tarfile.TarError
 _START = b"<contextfile"
 _TAR = 257, b"ustar"  # where an archive says that it is one
 _WORD = re.compile(r"<(wf|punc)([^>]*)>(.*)</\1>\s*")
@@ -67,7 +69,7 @@ def _contexts(path: str | Path) -> Iterator[tuple[str, Iterator[Line]]]:
                         numbered = enumerate(texts, 1)
                         lines = (Line(name, number, text) for number, text in numbered)
                         yield Path(member.name).name, lines
-    except (EOFError, lzma.LZMAError, tarfile.TarError, zlib.error) as error:
+    except _CUT as error:
         raise FormatError(
             f"{file.name}: cannot be unpacked ({error}); was the file cut short?"
         ) from None
@@ -101,10 +103,9 @@ def _sentences(name: str, lines: Iterator[Line]) -> Iterator[Sensed]:
 
 def _parts(text: str, line: Line) -> list[str]:
     """The words of what is marked as one: `took_place`."""
-    parts = [part for part in text.split("_") if part] or [text]
-    if not parts[0]:
+    if not text:
         raise line.wrong("an empty word, expected one between the tags")
-    return parts
+    return [part for part in text.split("_") if part] or [text]
 
 
 def _instance(value: dict[str, str], id: str, span: tuple[int, int], line: Line) -> Instance:

@@ -31,10 +31,11 @@ class Line(NamedTuple):
 def lines_of(path: str | Path) -> Iterator[Line]:
     """The lines of a UTF-8 file, plain or packed by gzip, xz or Zstandard."""
     file = TextFile(str(path))
+    name = file.name
     with file.open() as opened:
         raw = iter(lambda: opened.read_line(-1), b"")
-        for number, text in enumerate(read_lines(raw, file.name), 1):
-            yield Line(file.name, number, text)
+        for number, text in enumerate(read_lines(raw, name), 1):
+            yield Line(name, number, text)
 
 
 def blocks_of(lines: Iterable[Line]) -> Iterator[list[Line]]:

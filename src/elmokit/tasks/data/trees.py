@@ -13,7 +13,7 @@ from elmokit.tasks.data.source import Line, known, lines_of, some
 
 SST_LABELS = ("0", "1", "2", "3", "4")
 
-_PIECE = re.compile(r"[()]|[^()\s]+")
+_PIECE = re.compile(r"[()]|[^() \t]+")  # other white space belongs to its word
 _BRACKETS = {
     "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
 }  # fmt: skip
