@@ -20,7 +20,7 @@ GROUPS = [
     {"embedder"},
     {"store", "table"},
     {"dump", "file"},
-    {"compat", "lm"},
+    {"compat", "lm", "tasks"},
     {"cli"},
 ]
 DOORS = {

@@ -1,12 +1,11 @@
 """A file becomes its lines, each decoded or named by its number."""
 
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Iterable, Iterator
 
 from elmokit.errors import InputError
 
 
-def read_lines(file: BinaryIO, name: str) -> Iterator[str]:
+def read_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
     """The lines of a UTF-8 file without their ends; only a line feed ends a line."""
     for number, raw in enumerate(file, 1):
         if number == 1:

@@ -1,0 +1,1 @@
+"""Labels become models that use ELMo."""

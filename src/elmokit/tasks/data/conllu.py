@@ -1,0 +1,61 @@
+"""CoNLL-U of Universal Dependencies becomes sentences with parts of speech."""
+
+import re
+from pathlib import Path
+from typing import Literal
+
+from elmokit.tasks.data.example import Tagged
+from elmokit.tasks.data.source import Line, blocks_of, known, lines_of, some
+
+_COLUMNS = 10
+_WORD = 1
+_TAGS = {"upos": 3, "xpos": 4}
+UPOS = (
+    "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN",
+    "PUNCT", "SCONJ", "SYM", "VERB", "X",
+)  # fmt: skip
+
+
+def read_conllu(path: str | Path, *, tag: Literal["upos", "xpos"] = "upos") -> list[Tagged]:
+    """The syntactic words of each sentence and their tags.
+
+    Comments, the surface forms of multiword tokens (1-2) and empty nodes (1.1) are left out.
+    """
+    examples = []
+    for block in blocks_of(lines_of(path)):
+        words: list[str] = []
+        tags: list[str] = []
+        for line in block:
+            if line.text.startswith("#") and not words:
+                continue
+            row = _row(line)
+            if re.fullmatch("[0-9]+[-.][0-9]+", row[0]):
+                continue
+            if row[0] != str(len(words) + 1):
+                raise line.wrong(
+                    f"ID {row[0]!r}, expected {len(words) + 1}; is a blank line or a word missing?"
+                )
+            words.append(row[_WORD])
+            tags.append(_tag(row[_TAGS[tag]], tag, line))
+        if words:
+            examples.append(Tagged(tuple(words), tuple(tags)))
+    return some(examples, path, "the sentences of CoNLL-U")
+
+
+def _row(line: Line) -> list[str]:
+    row = line.text.split("\t")
+    if len(row) != _COLUMNS:
+        raise line.wrong(
+            f"{len(row)} columns between tabs, expected the {_COLUMNS} of CoNLL-U; "
+            "is a tab missing?"
+        )
+    if not row[_WORD]:
+        raise line.wrong("an empty word, expected its form; write _ for an unknown one")
+    return row
+
+
+def _tag(tag: str, column: str, line: Line) -> str:
+    if tag == "_":
+        other = "xpos" if column == "upos" else "upos"
+        raise line.wrong(f"{column} is not given (_), expected a tag; does the file have {other}?")
+    return known(tag, line, UPOS if column == "upos" else None)

@@ -1,0 +1,119 @@
+"""SemCor's own mark-up becomes sentences with senses of WordNet, out of its archive as it is.
+
+A line is a word, `<wf cmd=done pos=VB lemma=say wnsn=1 lexsn=2:32:00::>said</wf>`, with or without
+quotes around values, a `<punc>`, or where a file, a paragraph or a sentence begins or ends.
+"""
+
+import gzip
+import html
+import io
+import lzma
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+from elmokit.errors import FormatError
+from elmokit.tasks.data.example import Instance, Sensed
+from elmokit.tasks.data.source import Line, lines_of
+from elmokit.text.files import TextFile, unpacked
+from elmokit.text.lines import read_lines
+
+_CUT = EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, tarfile.TarError
+_START = b"<contextfile"
+_TAR = 257, b"ustar"  # where an archive says that it is one
+_WORD = re.compile(r"<(wf|punc)([^>]*)>(.*)</\1>\s*")
+_VALUE = re.compile(r'([\w-]+)=(?:"([^"]*)"|(\S*))')
+_SENTENCE = re.compile(r'<s snum="?(\w+)"?>\s*')
+_AROUND = re.compile(r"</?(contextfile|context|p)\b[^>]*>\s*")
+
+
+def read_semcor(path: str | Path) -> Iterator[Sensed]:
+    """The sentences of an archive of SemCor, packed or not, or of one file of it.
+
+    `took_place` becomes two words and one instance; a sense is `lemma%lexsn`, all of them where an
+    annotator gave several. Senses that a later WordNet no longer has (`wnsn=0`) are there too. What
+    else an archive holds, such as its licence, is passed over.
+    """
+    sentences = 0
+    for name, lines in _contexts(path):
+        for sentence in _sentences(name, lines):
+            sentences += 1
+            yield sentence
+    if not sentences:
+        raise FormatError(
+            f"{TextFile(str(path)).name}: holds no sentence, expected SemCor's mark-up or an "
+            "archive of it; is it the right file?"
+        )
+
+
+def _contexts(path: str | Path) -> Iterator[tuple[str, Iterator[Line]]]:
+    """The files of SemCor, each with its name and its lines."""
+    file = TextFile(str(path))
+    place, mark = _TAR
+    try:
+        with open(file.path, "rb") as packed:
+            stream = cast(io.BufferedReader, unpacked(file.name, packed))
+            if stream.peek(place + len(mark))[place : place + len(mark)] != mark:
+                yield Path(file.path).name.split(".")[0], lines_of(path)
+                return
+            with tarfile.open(fileobj=stream, mode="r|") as archive:
+                for member in archive:
+                    held = archive.extractfile(member) if member.isfile() else None
+                    content = held.read() if held is not None else b""
+                    if content.lstrip().startswith(_START):
+                        name = f"{file.name}, {member.name}"
+                        texts = read_lines(io.BytesIO(content), name)
+                        numbered = enumerate(texts, 1)
+                        lines = (Line(name, number, text) for number, text in numbered)
+                        yield Path(member.name).name, lines
+    except _CUT as error:
+        raise FormatError(
+            f"{file.name}: cannot be unpacked ({error}); was the file cut short?"
+        ) from None
+
+
+def _sentences(name: str, lines: Iterator[Line]) -> Iterator[Sensed]:
+    begin: Line | None = None
+    own, words, instances = "", list[str](), list[Instance]()
+    for line in lines:
+        if begin is not None and (match := _WORD.fullmatch(line.text)):
+            first = len(words)
+            words += _parts(html.unescape(match[3]), line)
+            if "lexsn=" in match[2]:
+                value = {name: quoted or bare for name, quoted, bare in _VALUE.findall(match[2])}
+                span = first, len(words) - 1
+                instances.append(_instance(value, f"{own}.{len(instances) + 1}", span, line))
+        elif begin is None and (match := _SENTENCE.fullmatch(line.text)):
+            begin, own, words, instances = line, f"{name}.{match[1]}", [], []
+        elif begin is not None and line.text.strip() == "</s>":
+            if words:
+                yield Sensed(own, tuple(words), tuple(instances))
+            begin = None
+        elif not (line.blank or (begin is None and _AROUND.fullmatch(line.text))):
+            raise line.wrong(
+                f"{line.text[:60]!r}, expected "
+                + ("<wf>, <punc> or </s>" if begin else "<s snum=…>, <p> or the end of the file")
+            )
+    if begin is not None:
+        raise begin.wrong("a sentence without </s>; was the file cut short?")
+
+
+def _parts(text: str, line: Line) -> list[str]:
+    """The words of what is marked as one: `took_place`."""
+    if not text:
+        raise line.wrong("an empty word, expected one between the tags")
+    return [part for part in text.split("_") if part] or [text]
+
+
+def _instance(value: dict[str, str], id: str, span: tuple[int, int], line: Line) -> Instance:
+    for name in ("lemma", "pos", "lexsn"):
+        if not value.get(name):
+            raise line.wrong(f"a word with a sense has no {name}, expected {name}=…")
+    keys = tuple(f"{value['lemma']}%{sense}" for sense in value["lexsn"].split(";"))
+    for key in keys:
+        if key.count(":") != 4:
+            raise line.wrong(f"sense {key!r}, expected four colons, as in say%2:32:00::")
+    return Instance(id, *span, value["lemma"], value["pos"], keys)

@@ -1,0 +1,91 @@
+"""Tables of texts become labelled texts, and pairs with a label or a score.
+
+A raw text becomes words by the caller's `split`, such as `splitter("moses").words`.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from elmokit.tasks.data.example import Labelled, Pair, Scored, Words
+from elmokit.tasks.data.source import Line, known, lines_of, some
+from elmokit.text.split import split_at_spaces
+
+Split = Callable[[str], list[str]]
+
+_BREAK = re.compile(r"<br\s*/?>")
+_STSB = ("genre", "file", "year", "number", "score", "first", "second")
+_STSB_SOURCES = ("source of first", "source of second")  # some lines only
+
+
+def read_labelled(
+    path: str | Path, split: Split, *, labels: Sequence[str] | None = None
+) -> list[Labelled]:
+    """The texts of a file with a label, a tab and a text a line; `<br />` becomes a space.
+
+    A label that is not one of `labels` is refused; without them any will do.
+    """
+    examples = []
+    for line, (label, raw) in _rows(path, ("label", "text")):
+        text = _BREAK.sub(" ", raw)
+        words = _words(text, split, line)
+        examples.append(Labelled(words, known(label, line, labels), text))
+    return some(examples, path, "a label, a tab and a text a line")
+
+
+def read_pairs(
+    path: str | Path, split: Split = split_at_spaces, *, labels: Sequence[str] | None = None
+) -> list[Pair]:
+    """The pairs of a file with a premise, a tab, a hypothesis, a tab and a label a line."""
+    examples = []
+    for line, (first, second, label) in _rows(path, ("premise", "hypothesis", "label")):
+        words = _words(first, split, line), _words(second, split, line)
+        examples.append(Pair(*words, known(label, line, labels), (first, second)))
+    return some(examples, path, "a premise, a hypothesis and a label a line, with tabs between")
+
+
+def read_stsb(path: str | Path, split: Split, *, most: float = 5.0) -> list[Scored]:
+    """The pairs of STS-B with their scores, from 0 to `most`.
+
+    Columns stand between tabs, quotes have no meaning: genre, file, year, number, score, two
+    texts, and sometimes where the texts come from.
+    """
+    examples = []
+    for line, row in _rows(path, _STSB, more=_STSB_SOURCES):
+        score, first, second = row[4:7]
+        words = _words(first, split, line), _words(second, split, line)
+        examples.append(Scored(*words, _score(score, line, most), (first, second)))
+    return some(examples, path, "the lines of STS-B: seven columns with tabs between")
+
+
+def _rows(
+    path: str | Path, columns: Sequence[str], *, more: Sequence[str] = ()
+) -> Iterator[tuple[Line, list[str]]]:
+    """The lines that are not blank, cut at tabs; `more` columns are all there or none is."""
+    for line in lines_of(path):
+        if line.blank:
+            continue
+        row = line.text.split("\t")
+        if len(row) not in (len(columns), len(columns) + len(more)):
+            raise line.wrong(
+                f"{len(row)} columns between tabs, expected {len(columns)} "
+                f"({', '.join(columns)}); is a tab missing, or one within a text?"
+            )
+        yield line, row
+
+
+def _words(text: str, split: Split, line: Line) -> Words:
+    words = tuple(split(text))
+    if not words:
+        raise line.wrong("a text without a word, expected one; remove the line or write a text")
+    return words
+
+
+def _score(text: str, line: Line, most: float) -> float:
+    try:
+        score = float(text)
+    except ValueError:
+        score = -1.0
+    if not 0 <= score <= most:
+        raise line.wrong(f"score {text!r}, expected a number from 0 to {most:g}")
+    return score

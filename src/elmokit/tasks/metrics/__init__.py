@@ -1,0 +1,1 @@
+"""Predictions and gold become numbers: plain Python and numpy."""

@@ -1,0 +1,101 @@
+import gzip
+import logging
+import lzma
+
+import pytest
+
+from elmokit.errors import FormatError, InputError
+from elmokit.tasks.data.columns import read_columns
+from elmokit.tasks.data.example import Tagged
+from elmokit.tasks.data.schemes import recognise
+
+NER = """-DOCSTART- -X- O O
+
+U.N. NNP I-NP I-ORG
+official NN I-NP O
+
+
+-DOCSTART- -X- O O
+Paris NNP I-NP I-LOC
+"""
+
+
+def test_a_document_start_is_no_sentence(write):
+    assert read_columns(write(NER)) == [
+        Tagged(("U.N.", "official"), ("I-ORG", "O")),
+        Tagged(("Paris",), ("I-LOC",)),
+    ]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
+def test_a_packed_file_reads_as_a_plain_one(pack, write):
+    assert read_columns(write(pack(NER.encode()), "a")) == read_columns(write(NER, "b"))
+
+
+def test_columns_are_chosen(write):
+    path = write("1\tthe\tDT\tB-NP\n2\tcat\tNN\tI-NP\n")
+    assert read_columns(path, word=1, tag=2) == [Tagged(("the", "cat"), ("DT", "NN"))]
+
+
+def test_a_space_that_is_not_plain_belongs_to_its_word(write):
+    assert read_columns(write("1\u00a0000 O\r\n\u3000 O\r\n"))[0].words == ("1\u00a0000", "\u3000")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "holds no example"),
+        ("\n \n-DOCSTART- O\n", "holds no example"),
+        ("a O\n\nb\n", "line 3: 1 columns, expected 2 as in the first sentence"),
+        ("a O\nb X O\n", "line 2: 3 columns, expected 2"),
+        ("a\nb\n", "line 1: 1 columns, expected the word and its tag in two"),
+    ],
+)
+def test_what_is_no_table_is_refused_with_its_line(text, says, write):
+    with pytest.raises(FormatError, match=says):
+        read_columns(write(text))
+
+
+def test_a_column_that_is_not_there_is_refused(write):
+    with pytest.raises(FormatError, match="line 1: 2 columns, expected a tag in column 5"):
+        read_columns(write("a O\n"), tag=5)
+
+
+def test_a_wrong_byte_is_named_by_its_line(write):
+    with pytest.raises(InputError, match=r"file.txt, line 2: not UTF-8 \(byte 0xe9 at column 4\)"):
+        read_columns(write(b"a O\ncaf\xe9 O\n"))
+
+
+def test_a_file_cut_short_is_refused(write):
+    with pytest.raises(FormatError, match="was the file cut short"):
+        read_columns(write(lzma.compress(NER.encode() * 1000)[:-40]))
+
+
+def test_tags_of_another_scheme_are_refused_with_their_line(write):
+    with pytest.raises(FormatError, match="line 2: tag 'E-X', expected O, B-LABEL, I-LABEL in"):
+        read_columns(write("a B-X\nb E-X\n"), scheme="iob2")
+    with pytest.raises(FormatError, match=r"line 3: tag 'I-LOC' where iob2 .* is in iob1"):
+        read_columns(write("x O\n\nParis I-LOC\n"), scheme="iob2")
+
+
+def test_a_few_mistakes_are_logged_and_read_as_conlleval_reads_them(write, caplog):
+    path = write("a B-X\nb M-X\n\nc B-X\nd E-X\n")
+    with caplog.at_level(logging.WARNING):
+        assert len(read_columns(path, scheme="bmes")) == 2
+    assert "line 2: tag 'M-X' where bmes would write 'E-X' (1 sentences so)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme", "sentences"),
+    [
+        ("ner_conll2003/train.conll.xz", "iob1", 14_041),
+        ("ner_conll2003/dev.conll.xz", "iob1", 3_250),
+        ("chunking_conll2000/train.conll.xz", "iob2", 8_936),
+        ("zh_ner_resume/train.char.bmes", "bmes", 3_821),
+        ("zh_ner_resume/dev.char.bmes", "bmes", 463),
+    ],
+)
+def test_the_published_files_are_read_whole(name, scheme, sentences, labelled):
+    examples = read_columns(labelled / name)
+    assert len(examples) == sentences
+    assert recognise(example.tags for example in examples[:2000]) == scheme

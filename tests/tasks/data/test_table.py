@@ -1,0 +1,79 @@
+import pytest
+
+from elmokit.errors import FormatError
+from elmokit.tasks.data.example import Labelled, Pair, Scored
+from elmokit.tasks.data.table import read_labelled, read_pairs, read_stsb
+from elmokit.text.split import splitter
+
+
+def test_a_break_in_a_review_becomes_a_space(write):
+    path = write('neg\tBad.<br /><br />"Very" <bad>\n\npos\tGood\n')
+    assert read_labelled(path, str.split) == [
+        Labelled(("Bad.", '"Very"', "<bad>"), "neg", 'Bad.  "Very" <bad>'),
+        Labelled(("Good",), "pos", "Good"),
+    ]
+
+
+def test_reviews_are_split_as_the_caller_wishes(write):
+    words = splitter("characters").words
+    assert read_labelled(write("pos\t很 好\n"), words)[0].words == ("很", "好")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "holds no example"),
+        ("pos fine\n", "line 1: 1 columns between tabs, expected 2"),
+        ("pos\tfine\nneg\ta\tb\n", "line 2: 3 columns between tabs, expected 2"),
+        ("maybe\tfine\n", "line 1: label 'maybe', expected one of neg, pos"),
+        ("\tfine\n", "line 1: no label"),
+        ("pos\t<br />\n", "line 1: a text without a word"),
+    ],
+)
+def test_what_is_no_review_is_refused_with_its_line(text, says, write):
+    with pytest.raises(FormatError, match=says):
+        read_labelled(write(text), str.split, labels=("neg", "pos"))
+
+
+def test_a_pair_has_a_label(write):
+    pair = Pair(("a", "man"), ("a", "cat"), "2", ("a man", "a cat"))
+    assert read_pairs(write("a man\ta cat\t2\n")) == [pair]
+    with pytest.raises(FormatError, match="line 1: label '2', expected one of 0, 1"):
+        read_pairs(write("a man\ta cat\t2\n"), labels=("0", "1"))
+    with pytest.raises(FormatError, match="line 1: 2 columns between tabs, expected 3"):
+        read_pairs(write("a man\ta cat\n"))
+
+
+def test_quotes_mean_nothing_in_stsb(write):
+    line = 'main\tMSR\t2012\t0001\t3.8\t"A man\tA "cat\n'
+    more = "main\tMSR\t2012\t0001\t0\tA\tB\tone\ttwo\n"
+    assert read_stsb(write(line + more), str.split) == [
+        Scored(('"A', "man"), ("A", '"cat'), 3.8, ('"A man', 'A "cat')),
+        Scored(("A",), ("B",), 0.0, ("A", "B")),
+    ]
+
+
+@pytest.mark.parametrize("score", ["5.1", "-1", "x", "nan", ""])
+def test_a_score_that_cannot_be_is_refused(score, write):
+    with pytest.raises(FormatError, match=f"line 1: score '{score}', expected a number from 0 to"):
+        read_stsb(write(f"a\tb\tc\td\t{score}\tA\tB\n"), str.split)
+
+
+def test_the_published_files_are_read_whole(labelled):
+    characters = splitter("characters").words
+
+    def examples(read, name, *arguments, **options):
+        return len(read(labelled / name, *arguments, **options))
+
+    for part, imdb, chinese, snli, stsb in [
+        ("train", 6_000, 8_000, 8_858, 5_749),
+        ("dev", 1_000, 1_000, 984, 1_500),
+    ]:
+        labels = ("neg", "pos")
+        imdb_file, chinese_file = (
+            f"{name}/{part}.tsv.xz" for name in ("sentiment_imdb", "zh_sentiment")
+        )
+        assert examples(read_labelled, imdb_file, str.split, labels=labels) == imdb
+        assert examples(read_labelled, chinese_file, characters, labels=labels) == chinese
+        assert examples(read_pairs, f"entailment_snli/{part}.tsv.xz", labels="012") == snli
+        assert examples(read_stsb, f"similarity_stsb/sts-{part}.csv", str.split) == stsb
