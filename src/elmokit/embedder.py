@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 def load(
-    source: str | Path,
+    source: str | Path | None = None,
     weights: str | Path | None = None,
     *,
     split: str | None = None,
@@ -49,7 +49,10 @@ def load(
     precision: Precision = "float32",
     threads: int | None = None,
 ) -> "Embedder":
-    """A model ready to embed: from a folder, a zip, or an options and a weights file."""
+    """A model ready to embed: from a folder, a zip, or an options and a weights file.
+
+    Without any of these it is the English model that ships.
+    """
     return Embedder(
         formats.load(source, weights, split=split),
         state=state,

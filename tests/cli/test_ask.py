@@ -145,7 +145,8 @@ def test_dump_writes_what_is_asked_for(elmo, folder, model, text, tmp_path):
 
 def test_mistakes_are_one_line(elmo, folder, model_folder, text, tmp_path):
     failed(elmo("evaluate", folder, tmp_path / "no.txt"), "no.txt: No such file or directory")
-    failed(elmo("evaluate", folder), "no INPUT given; name a file, - for stdin, or give --text")
+    failed(elmo("evaluate", folder), "a folder, expected a file of text; name one after the model")
+    failed(elmo("evaluate"), "no INPUT given; name a file, - for stdin, or give --text")
     failed(elmo("evaluate", folder, "-"), "no sentences were given")
     failed(elmo("evaluate", model_folder, text), "the model has no softmax, so it has vectors but")
     failed(elmo("evaluate", folder, text, "--per-sentence", text), "text.txt: exists already")
@@ -153,13 +154,12 @@ def test_mistakes_are_one_line(elmo, folder, model_folder, text, tmp_path):
     failed(elmo("evaluate", folder, "-", "--per-sentence", scores), "no sentences were given")
     assert not scores.exists()
     failed(elmo("predict", "-m", folder, "--fill", "--text", "a b"), "'a b' has no gap; write ___")
-    failed(elmo("predict", "--text", "a"), "no model given; add --model FOLDER")
     failed(elmo("dump", "softmax", "-m", folder, "-o", text), "text.txt: exists already")
     failed(elmo("dump", "states", "-m", folder, "-o", tmp_path / "x.npz"), "no INPUT given")
 
 
 def test_wrong_usage_exits_with_2(elmo, folder, text, tmp_path):
-    failed(elmo("evaluate"), "Missing argument", code=2)
+    failed(elmo("evaluate", folder, folder, text), "give MODEL and FILE, FILE alone", code=2)
     failed(elmo("predict", text, "--fill", "--previous"), "choose --fill alone", code=2)
     failed(elmo("predict", text, "-k", 0), "Invalid value for '-k'", code=2)
     failed(elmo("dump", "softmax", "-m", folder), "name the file to make", code=2)

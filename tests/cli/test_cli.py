@@ -156,7 +156,6 @@ def test_bad_utf8_is_named_by_its_line(elmo, folder, tmp_path):
 
 def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
     out = tmp_path / "out.hdf5"
-    failed(elmo("embed", text, out), "no model given; add --model FOLDER")
     failed(elmo("embed", text, out, "-m", tmp_path / "x"), "x: no such file or folder")
     failed(elmo("embed", tmp_path / "no.txt", out, "-m", folder), "no.txt: No such file or direct")
     failed(elmo("embed", text, text, "-m", folder), "text.txt: exists already; delete it")

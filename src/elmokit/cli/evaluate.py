@@ -27,10 +27,13 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A folder or zip.")],
-    source: Annotated[
-        str | None,
-        typer.Argument(metavar="FILE", help="Raw text; - is stdin.", show_default=False),
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[MODEL] FILE",
+            help="A folder or zip, if not the English model; raw text, - is stdin.",
+            show_default=False,
+        ),
     ] = None,
     per_sentence: Annotated[
         Path | None,
@@ -51,11 +54,12 @@ def evaluate(
 
     Example: elmo evaluate run heldout.txt --state carry --per-sentence scores.tsv
     """
+    model, source = _model_and_source(names or [], text)
     if per_sentence is not None and per_sentence.exists():
         raise InputError(f"{per_sentence}: exists already; delete it, or give another name")
     with lines_of(source, text) as lines:
         scores = load(
-            [model],
+            model,
             state=state,
             split=split,
             device=device,
@@ -78,6 +82,19 @@ def evaluate(
     for name, value in facts.items():
         if value is not None:
             typer.echo(f"{name:12}{value:,.3f}" if type(value) is float else f"{name:12}{value:,}")
+
+
+def _model_and_source(
+    names: list[str], text: list[str] | None
+) -> tuple[list[Path] | None, str | None]:
+    """What the names stand for: with --text the model, else the text, and the model before it."""
+    source = None if text or not names else names[-1]
+    models = names if source is None else names[:-1]
+    if len(models) > 1:
+        raise typer.BadParameter("give MODEL and FILE, FILE alone, or --text", param_hint="FILE")
+    if source is not None and Path(source).is_dir():
+        raise InputError(f"{source}: a folder, expected a file of text; name one after the model")
+    return [Path(name) for name in models] or None, source
 
 
 def _evaluate(scores: "Iterator[Score]", per_sentence: Path | None) -> "Perplexity":

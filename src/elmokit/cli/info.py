@@ -14,16 +14,20 @@ if TYPE_CHECKING:
 
 def info(
     model: Annotated[
-        list[Path],
-        typer.Argument(metavar="MODEL...", help="A folder or zip; or options and weights."),
-    ],
+        list[Path] | None,
+        typer.Argument(
+            metavar="[MODEL...]",
+            help="A folder or zip; or options and weights.",
+            show_default="the English model that ships",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Show what a model is: sizes, parameters, layers, vocabulary, hash.
 
     Example: elmo info elmo_small
     """
-    if len(model) > 2:
+    if model is not None and len(model) > 2:
         raise typer.BadParameter("give a folder, a zip, or two files", param_hint="MODEL")
     pretrained = load(model).pretrained
     bilm, softmax = pretrained.model.bilm, pretrained.model.softmax

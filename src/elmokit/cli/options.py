@@ -21,7 +21,7 @@ Model = Annotated[
         "--model",
         "-m",
         help="A folder or zip; or given twice, an options file and a weights file.",
-        show_default=False,
+        show_default="the English model that ships",
     ),
 ]
 Text = Annotated[
@@ -58,8 +58,7 @@ def load(
     tokens_per_batch: int = 4096,
 ) -> "Embedder":
     """The model that the options name."""
-    if not model:
-        raise InputError("no model given; add --model FOLDER, or --model OPTIONS --model WEIGHTS")
+    model = model or []
     if len(model) > 2:
         raise InputError(f"--model was given {len(model)} times, expected once or twice")
     return elmokit.load(

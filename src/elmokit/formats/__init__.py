@@ -18,6 +18,8 @@ __all__ = ["Pretrained", "convert", "load", "save"]
 
 Format = Literal["elmokit", "bilm-tf"]
 
+ENGLISH = Path(__file__).parents[1] / "english"  # the model that ships
+
 _SIGNATURES = {
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
     b"PK\x03\x04": "a zip archive",
@@ -29,13 +31,19 @@ _SIGNATURES = {
 
 
 def load(
-    source: str | Path, weights: str | Path | None = None, *, split: str | None = None
+    source: str | Path | None = None,
+    weights: str | Path | None = None,
+    *,
+    split: str | None = None,
 ) -> Pretrained:
     """The model of a folder, a zip, or an options and a weights file in either order.
 
+    Without any of these it is the English model that ships.
     `split` names how raw text is split, where the model's own way is not known or not wanted.
     """
-    first = _existing(source)
+    if source is None and not ENGLISH.is_dir():
+        raise FormatError("no model ships with this copy of elmokit; name a folder or files")
+    first = ENGLISH if source is None else _existing(source)
     if weights is not None:
         return _load_pair(first, _existing(weights), split)
     if first.is_dir():

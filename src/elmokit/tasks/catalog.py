@@ -1,0 +1,136 @@
+"""Names become tasks: the paper's six, and others of their kinds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from elmokit.tasks.classifier import Classifier
+from elmokit.tasks.coreference import Coreference
+from elmokit.tasks.data import schemes
+from elmokit.tasks.data.columns import read_columns
+from elmokit.tasks.data.conll2012 import read_conll2012
+from elmokit.tasks.data.conllu import read_conllu
+from elmokit.tasks.data.example import Labelled, Pair, Question, Tagged
+from elmokit.tasks.data.roles import read_roles
+from elmokit.tasks.data.squad import read_squad
+from elmokit.tasks.data.table import read_labelled, read_pairs
+from elmokit.tasks.data.trees import read_trees
+from elmokit.tasks.entailment import Entailment
+from elmokit.tasks.metrics.accuracy import accuracy
+from elmokit.tasks.metrics.answers import score_answers
+from elmokit.tasks.metrics.coreference import score_coreference
+from elmokit.tasks.metrics.spans import score_spans
+from elmokit.tasks.reader import AnswerFinder
+from elmokit.tasks.roles import RoleTagger
+from elmokit.tasks.settings import Settings
+from elmokit.tasks.tagger import Tagger
+from elmokit.tasks.task import Task
+from elmokit.text.split import splitter
+
+
+def _words(text: str) -> list[str]:
+    """The words of a raw text, its sentences one after another."""
+    way = splitter("moses")
+    return [word for sentence in way.sentences(text) for word in way.words(sentence)]
+
+
+def _read_spans(path: Path) -> list[Tagged]:
+    """Tagged sentences, their spans written so that first and last words have tags of their own."""
+    return [replace(e, tags=schemes.convert(e.tags, "bioes")) for e in read_columns(path)]
+
+
+def _read_pos(path: Path) -> list[Tagged]:
+    return read_conllu(path) if ".conllu" in path.name else read_columns(path)
+
+
+def _read_texts(path: Path) -> list[Labelled]:
+    return read_labelled(path, _words)
+
+
+def _read_pairs(path: Path) -> list[Pair]:
+    return read_pairs(path, _words)
+
+
+def _read_questions(path: Path) -> list[Question]:
+    return read_squad(path, _words)
+
+
+def _tags(examples: Sequence[Any]) -> list[str]:
+    return sorted({tag for example in examples for tag in example.tags})
+
+
+def _labels(examples: Sequence[Any]) -> list[str]:
+    return sorted({example.label for example in examples})
+
+
+def _no_labels(examples: Sequence[Any]) -> list[str]:
+    return []
+
+
+def _span_f1(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
+    found = score_spans([e.tags for e in examples], answers, without=("V",)).all
+    return {"f1": found.f1, "precision": found.precision, "recall": found.recall}
+
+
+def _word_accuracy(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
+    gold = [tag for example in examples for tag in example.tags]
+    return {"accuracy": accuracy(gold, [tag for tags in answers for tag in tags])}
+
+
+def _accuracy(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
+    return {"accuracy": accuracy([example.label for example in examples], answers)}
+
+
+def _answer_f1(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
+    found = score_answers([[a.text for a in e.answers] for e in examples], answers)
+    return {"f1": found.f1, "exact": found.exact}
+
+
+def _coreference_f1(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
+    found = score_coreference([document.clusters for document in examples], answers)
+    return {
+        "f1": found.average_f1,
+        "muc": found.muc.f1,
+        "b_cubed": found.b_cubed.f1,
+        "ceaf": found.ceaf.f1,
+        "mentions": found.mentions.f1,
+    }
+
+
+def _own(example: Any) -> tuple[tuple[str, ...], ...]:
+    return (example.words,)
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("ner", _read_spans, _tags, Tagger, _own, _span_f1),
+        Task("chunking", _read_spans, _tags, Tagger, _own, _span_f1),
+        Task("pos", _read_pos, _tags, Tagger, _own, _word_accuracy, Settings(crf=False)),
+        Task("roles", read_roles, _tags, RoleTagger, _own, _span_f1, Settings(depth=2)),
+        Task("sentiment", read_trees, _labels, Classifier, _own, _accuracy),
+        Task("texts", _read_texts, _labels, Classifier, _own, _accuracy),
+        Task(
+            "entailment", _read_pairs, _labels, Entailment, lambda e: (e.first, e.second), _accuracy
+        ),
+        Task(
+            "questions",
+            _read_questions,
+            _no_labels,
+            AnswerFinder,
+            lambda e: (e.question, e.context),
+            _answer_f1,
+            Settings(hidden=100, words_per_batch=4000),
+        ),
+        Task(
+            "coreference",
+            read_conll2012,
+            _no_labels,
+            Coreference,
+            lambda e: e.sentences,
+            _coreference_f1,
+            Settings(hidden=150, words_per_batch=1),
+        ),
+    )
+}

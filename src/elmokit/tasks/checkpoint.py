@@ -1,0 +1,88 @@
+"""A supervised run becomes a file from which it goes on: whole epochs only."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+
+from elmokit.errors import FormatError, InputError, OutputError
+from elmokit.tasks.settings import Settings
+from elmokit.tasks.task import Head
+from elmokit.whole import write_whole
+
+NAME = "checkpoint.pt"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """How far a run is, and what it is a run of."""
+
+    what: str  # a digest of settings, task and examples
+    epoch: int = 0
+    best: float = float("-inf")
+    best_epoch: int = 0
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def read(
+        cls, folder: Path, settings: Settings, task: str, train: Sequence[Any], dev: Sequence[Any]
+    ) -> "Checkpoint":
+        """The checkpoint of a run's folder, or that of a run not yet begun."""
+        digest = hashlib.sha256(f"{task}\n{settings.to_toml()}".encode())
+        for example in (*train, None, *dev):
+            digest.update(repr(example).encode("utf-8", "surrogatepass"))
+        what = digest.hexdigest()
+        path = folder / NAME
+        if not path.exists():
+            return cls(what)
+        try:
+            found = cls(**torch.load(path, weights_only=True))
+        except (RuntimeError, TypeError, EOFError, ValueError, UnpicklingError):
+            raise FormatError(
+                f"{path}: not a checkpoint of elmokit, or a damaged one; remove it to begin anew"
+            ) from None
+        if found.what != what:
+            raise InputError(
+                f"{folder}: holds a run with other examples or settings; go on with the same, or "
+                "name another folder"
+            )
+        return found
+
+    def restore(self, head: Head, optimizer: torch.optim.Optimizer) -> None:
+        """Let a head and its optimiser be as they were."""
+        if self.epoch:
+            head.load_state_dict(self.weights)
+            optimizer.load_state_dict(self.optimizer)
+
+    def write(self, folder: Path, head: Head, optimizer: torch.optim.Optimizer) -> None:
+        """Put it in place of the one before."""
+        now = replace(self, weights=head.state_dict(), optimizer=optimizer.state_dict())
+        try:
+            write_whole(folder / NAME, lambda file: torch.save(vars(now), file))
+        except (OSError, RuntimeError) as error:  # torch says "RuntimeError" of a full disk
+            raise OutputError(
+                f"{folder / NAME}: cannot be written ({error}); the last one is whole: make room "
+                "and run the same command again"
+            ) from None
+
+    def after(self, score: float) -> "Checkpoint":
+        """The next epoch's, with its score."""
+        epoch = self.epoch + 1
+        if score > self.best:
+            return replace(self, epoch=epoch, best=score, best_epoch=epoch)
+        return replace(self, epoch=epoch)
+
+    @property
+    def is_best(self) -> bool:
+        """Whether the last epoch was the best."""
+        return self.best_epoch == self.epoch
+
+    def over(self, settings: Settings) -> bool:
+        """Whether all epochs are done, or none has become better for too long."""
+        waited = self.epoch - self.best_epoch
+        return self.epoch >= settings.epochs or 0 < settings.patience <= waited

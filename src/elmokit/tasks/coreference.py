@@ -1,0 +1,143 @@
+"""Sentences of a document become groups of mentions of the same person or thing."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.tasks.context import Context
+from elmokit.tasks.data.example import Document
+from elmokit.tasks.task import Head
+from elmokit.tasks.words import WordVectors
+
+Mention = tuple[int, int]
+
+_WIDEST = 10  # words of a mention
+_SHARE, _FEWEST = 0.4, 20  # mentions kept, as a share of the words, and at least
+_ANTECEDENTS = 100  # earlier mentions that one is compared with
+_FEATURE_DIM = 20
+_BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # distances, in mentions
+
+
+class Coreference(Head):
+    """Span ranking (Lee et al. 2017): every span may be a mention, and each one's antecedent is
+    the earlier one that fits best, or none."""
+
+    def __init__(self, words: WordVectors, labels: Sequence[str] = ()) -> None:
+        super().__init__()
+        settings = words.settings
+        self.words, self.labels = words, list(labels)
+        self.context = Context(
+            words.dim, settings.hidden, depth=settings.depth, dropout=settings.dropout
+        )
+        said = self.context.dim + words.output_dim
+        # A span's vector is the sum of what its first, last and inner words say of it, and its
+        # width: worked out once a word, for there are ten times as many spans as words.
+        self.attend = nn.Linear(said, 1)
+        self.first = nn.Linear(said, settings.hidden)
+        self.last = nn.Linear(said, settings.hidden, bias=False)
+        self.inner = nn.Linear(words.dim, settings.hidden, bias=False)
+        self.width = nn.Embedding(_WIDEST, settings.hidden)
+        self.distance = nn.Embedding(len(_BUCKETS) + 1, _FEATURE_DIM)
+        self.dropout = nn.Dropout(settings.dropout)
+        self.mention = nn.Linear(settings.hidden, 1)
+        self.rough = nn.Linear(settings.hidden, settings.hidden, bias=False)
+        self.pair = nn.Sequential(
+            nn.Linear(3 * settings.hidden + _FEATURE_DIM, settings.hidden),
+            nn.ReLU(),
+            nn.Dropout(settings.dropout),
+            nn.Linear(settings.hidden, 1),
+        )
+
+    def loss(self, examples: Sequence[Document]) -> Tensor:
+        """The mean loss of a mention that was kept: any right antecedent will do, or none."""
+        return torch.stack([self._loss(document) for document in examples]).mean()
+
+    def answer(self, examples: Sequence[Document]) -> list[tuple[tuple[Mention, ...], ...]]:
+        """The groups of mentions of each document; those that it has are not looked at."""
+        return [self._clusters(document) for document in examples]
+
+    def _loss(self, document: Document) -> Tensor:
+        spans, scores, places = self._scores(document)
+        group = {m: number for number, found in enumerate(document.clusters) for m in found}
+        groups = torch.tensor([group.get(span, -1) for span in spans], device=scores.device)
+        same = (groups[places] == groups[:, None]) & (groups[:, None] >= 0)
+        same &= scores[:, 1:] > -torch.inf
+        right = torch.cat([~same.any(1, keepdim=True), same], 1)
+        logs = scores.log_softmax(1).masked_fill(~right, -torch.inf)
+        return -torch.logsumexp(logs, 1).mean()
+
+    def _clusters(self, document: Document) -> tuple[tuple[Mention, ...], ...]:
+        spans, scores, places = self._scores(document)
+        clusters: list[list[Mention]] = []
+        of: dict[Mention, list[Mention]] = {}
+        for number, best in enumerate(scores.argmax(1).tolist()):
+            if best == 0:
+                continue
+            earlier, span = spans[int(places[number, best - 1])], spans[number]
+            if earlier not in of:
+                of[earlier] = [earlier]
+                clusters.append(of[earlier])
+            of[earlier].append(span)
+            of[span] = of[earlier]
+        return tuple(tuple(cluster) for cluster in clusters)
+
+    def _scores(self, document: Document) -> tuple[list[Mention], Tensor, Tensor]:
+        """The mentions kept; the scores (mentions, 1 + antecedents) of none and of those before
+        it; and which mentions these are, (mentions, antecedents)."""
+        read = self.words(document.sentences)
+        said = self.words.at_output(self.context(read.vectors, read.mask), read)
+        own, said = read.vectors[read.mask], said[read.mask]  # (words, dim)
+        first, last, vectors = self._spans(document, own, said)
+        mentioned = self.mention(vectors)[:, 0]
+        keep = min(len(first), max(_FEWEST, int(_SHARE * len(said))))
+        kept = mentioned.topk(keep).indices
+        order = (first[kept] * len(said) + last[kept]).argsort()
+        kept = kept[order]
+        vectors, mentioned = vectors[kept], mentioned[kept]
+
+        count = min(_ANTECEDENTS, keep)
+        rough = mentioned[:, None] + mentioned + self.rough(vectors) @ vectors.t()
+        later = torch.ones(keep, keep, dtype=torch.bool, device=said.device).triu()
+        rough = rough.masked_fill(later, -torch.inf)
+        best, places = rough.topk(count, 1)
+        fine = torch.cat(
+            [
+                vectors[:, None].expand(-1, count, -1),
+                vectors[places],
+                vectors[:, None] * vectors[places],
+                self.distance(_bucket(torch.arange(keep, device=said.device)[:, None] - places)),
+            ],
+            -1,
+        )
+        scores = (best + self.pair(fine)[..., 0]).masked_fill(best == -torch.inf, -torch.inf)
+        spans = list(zip(first[kept].tolist(), last[kept].tolist(), strict=True))
+        return spans, torch.cat([scores.new_zeros(keep, 1), scores], 1), places
+
+    def _spans(
+        self, document: Document, own: Tensor, said: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The first and last words of all spans that do not leave their sentence; their vectors."""
+        lengths = torch.tensor([len(sentence) for sentence in document.sentences])
+        sentence = torch.arange(len(lengths)).repeat_interleave(lengths).to(said.device)
+        begin, end, inside = self.first(said), self.last(said), self.inner(own)
+        attention = self.attend(said)
+        weights = (attention - attention.max()).exp()  # (words, 1)
+        inside, firsts, lasts, vectors = weights * inside, [], [], []
+        total, heads = weights, inside
+        for width in range(min(_WIDEST, len(said))):
+            if width:
+                total, heads = total[:-1] + weights[width:], heads[:-1] + inside[width:]
+            start = torch.arange(len(said) - width, device=said.device)
+            start = start[sentence[: len(start)] == sentence[width:]]
+            head = heads[start] / total[start].clamp(min=1e-12)
+            firsts.append(start)
+            lasts.append(start + width)
+            vectors.append(begin[start] + end[start + width] + head + self.width.weight[width])
+        kept: Tensor = self.dropout(torch.cat(vectors).relu())
+        return torch.cat(firsts), torch.cat(lasts), kept
+
+
+def _bucket(distance: Tensor) -> Tensor:
+    edges = torch.tensor(_BUCKETS, device=distance.device)
+    return torch.bucketize(distance.clamp(min=0), edges)

@@ -1,0 +1,179 @@
+"""A trained head becomes a folder that needs nothing else, and back."""
+
+import json
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors.torch import load, save
+
+from elmokit import formats
+from elmokit.embedder import Embedder
+from elmokit.errors import FormatError, OutputError
+from elmokit.formats.record import read_record
+from elmokit.tasks.batches import batches_in_order
+from elmokit.tasks.layers import FrozenLayers
+from elmokit.tasks.lexicon import Lexicon
+from elmokit.tasks.settings import Settings
+from elmokit.tasks.task import Head, Task
+from elmokit.tasks.words import WordVectors
+from elmokit.whole import write_whole
+
+TASK, WEIGHTS, ELMO = "task.json", "head.safetensors", "elmo"
+
+_WORDS_AT_ONCE = 4000
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A head that has learnt its task."""
+
+    task: Task
+    head: Head
+    scores: dict[str, float]  # on the examples it was chosen by
+    epoch: int
+
+    def answer(self, examples: Sequence[Any]) -> list[Any]:
+        """What the head says of each example."""
+        return answers(self.head, self.task, examples)
+
+    def evaluate(self, examples: Sequence[Any]) -> dict[str, float]:
+        """How well its answers are those of the examples; the main score comes first."""
+        return dict(self.task.score(examples, self.answer(examples)))
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """What task.json says."""
+
+    format: Literal["elmokit-task"]
+    version: Literal[1]
+    task: str
+    settings: Settings
+    labels: tuple[str, ...]
+    words: tuple[str, ...]
+    elmo: str | None  # the fingerprint of the biLM; None for a baseline
+    scores: dict[str, float]
+    epoch: int
+
+
+def answers(head: Head, task: Task, examples: Sequence[Any]) -> list[Any]:
+    """What a head says of each example, in their order."""
+    found: list[Any] = [None] * len(examples)
+    learning = head.training
+    head.eval()
+    with torch.no_grad():
+        for places, batch in batches_in_order(examples, task.length, words=_WORDS_AT_ONCE):
+            for place, answer in zip(places, head.answer(batch), strict=True):
+                found[place] = answer
+    head.train(learning)
+    return found
+
+
+def make_head(
+    task: Task,
+    settings: Settings,
+    *,
+    lexicon: Lexicon,
+    labels: Sequence[str],
+    elmo: Embedder | None,
+) -> Head:
+    """A head with random weights."""
+    frozen = bilm = None
+    if settings.elmo != "none":
+        assert elmo is not None
+        if settings.tune:
+            bilm = elmo.bilm
+        else:
+            frozen = FrozenLayers(elmo, settings.layers)
+    return task.make(WordVectors(lexicon, settings, frozen=frozen, bilm=bilm), labels)
+
+
+def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
+    """A head and all it needs; of the model that ships only its hash, unless it has learnt."""
+    head, settings = trained.head, trained.head.words.settings
+    record = TaskRecord(
+        "elmokit-task",
+        1,
+        trained.task.name,
+        settings,
+        tuple(head.labels),
+        tuple(head.words.lexicon.words),
+        None if elmo is None else elmo.pretrained.fingerprint(),
+        trained.scores,
+        trained.epoch,
+    )
+    try:
+        if elmo is not None and (settings.tune or not _ships(record.elmo)):
+            _replace_elmo(elmo, folder, record.elmo)
+        numbers = save(_own_weights(head))
+        write_whole(folder / WEIGHTS, lambda file: file.write(numbers))
+        text = json.dumps(asdict(record), indent=1, ensure_ascii=False).encode()
+        write_whole(folder / TASK, lambda file: file.write(text))
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be written ({error.strerror})") from None
+
+
+def load_trained(folder: Path, tasks: Mapping[str, Task]) -> Trained:
+    """The head of a folder that `save_trained` made."""
+    if not (folder / TASK).is_file():
+        raise FormatError(f"{folder}: no {TASK}; expected a folder that elmo train made")
+    record = read_record(folder / TASK, TaskRecord, "the task.json of a trained head")
+    if record.task not in tasks:
+        raise FormatError(f"{folder / TASK}: no task is called {record.task!r}; a newer elmokit's?")
+    elmo = None
+    if record.elmo is not None:
+        elmo = _load_elmo(folder, record.elmo)
+    task = tasks[record.task]
+    head = make_head(
+        task, record.settings, lexicon=Lexicon(record.words), labels=record.labels, elmo=elmo
+    )
+    weights = load((folder / WEIGHTS).read_bytes())
+    expected = _own_weights(head)
+    for name, tensor in expected.items():
+        if name not in weights or weights[name].shape != tensor.shape:
+            raise FormatError(f"{folder / WEIGHTS}: {name} is not as {TASK} says; is it whole?")
+    head.load_state_dict(weights, strict=False)
+    head.eval()
+    return Trained(task, head, record.scores, record.epoch)
+
+
+def _own_weights(head: Head) -> dict[str, torch.Tensor]:
+    """The head's weights, but for those of a biLM, which has files of its own."""
+    return {
+        name: tensor.detach().cpu().contiguous()
+        for name, tensor in head.state_dict().items()
+        if not name.startswith("words.bilm.")
+    }
+
+
+def _ships(fingerprint: str | None) -> bool:
+    return formats.ENGLISH.is_dir() and formats.load().fingerprint() == fingerprint
+
+
+def _load_elmo(folder: Path, fingerprint: str) -> Embedder:
+    own = folder / ELMO
+    elmo = Embedder(formats.load(own if own.is_dir() else None))
+    if elmo.pretrained.fingerprint() != fingerprint:
+        raise FormatError(
+            f"{folder}: was trained with another biLM than "
+            f"{own if own.is_dir() else 'the English model that ships with this elmokit'}; train "
+            "it anew, or install the elmokit it was trained with"
+        )
+    return elmo
+
+
+def _replace_elmo(elmo: Embedder, folder: Path, fingerprint: str | None) -> None:
+    place = folder / ELMO
+    if place.is_dir() and formats.load(place).fingerprint() == fingerprint:
+        return
+    shutil.rmtree(place, ignore_errors=True)
+    formats.save(elmo.pretrained, place)
+
+
+def sentences_of(task: Task, examples: Iterable[Any]) -> list[tuple[str, ...]]:
+    """All sentences of examples."""
+    return [words for example in examples for words in task.sentences(example)]

@@ -1,0 +1,138 @@
+"""Examples become a trained head: the story of a supervised run, from start to end."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elmokit.claim import Claim
+from elmokit.embedder import Embedder
+from elmokit.errors import InputError, NumericError, OutputError
+from elmokit.tasks.batches import shuffled_batches
+from elmokit.tasks.checkpoint import Checkpoint
+from elmokit.tasks.folder import (
+    Trained,
+    answers,
+    load_trained,
+    make_head,
+    save_trained,
+    sentences_of,
+)
+from elmokit.tasks.lexicon import Lexicon, read_vectors
+from elmokit.tasks.settings import Settings
+from elmokit.tasks.task import Head, Task
+
+
+def learn(
+    task: Task,
+    train: Sequence[Any],
+    dev: Sequence[Any],
+    out: str | Path,
+    *,
+    settings: Settings,
+    elmo: Embedder | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Trained:
+    """Train a head; the best by its main score on `dev` stands in `out`, and comes back.
+
+    Every random choice follows from the seed and the epoch's number: a run that was stopped goes
+    on after its last whole epoch, and ends with the same weights.
+    """
+    out, elmo = Path(out), None if settings.elmo == "none" else elmo
+    if settings.elmo != "none" and elmo is None:
+        raise InputError(f"elmo is {settings.elmo!r}, but no biLM is given")
+    _make_folder(out)
+    busy = f"{out}: another process trains there; wait for its end"
+    with Claim(out, busy), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        head = _new_head(task, train, settings, elmo)
+        optimizer = torch.optim.AdamW(
+            [p for p in head.parameters() if p.requires_grad],
+            lr=settings.learning_rate,
+            weight_decay=settings.decay,
+        )
+        done = Checkpoint.read(out, settings, task.name, train, dev)
+        done.restore(head, optimizer)
+        if done.epoch:
+            tell(f"going on after epoch {done.epoch}")
+        if head.words.frozen is not None and not done.over(settings):
+            head.words.frozen.add(sentences_of(task, [*train, *dev]), progress=None)
+
+        while not done.over(settings):
+            started = time.perf_counter()
+            loss = _read_once(head, optimizer, task, train, done.epoch)
+            scores = dict(task.score(dev, answers(head, task, dev)))
+            done = done.after(next(iter(scores.values())))
+            if done.is_best:
+                save_trained(Trained(task, head, scores, done.epoch), out, elmo)
+            done.write(out, head, optimizer)
+            seconds = time.perf_counter() - started
+            tell(_log(out, done, loss=loss, scores=scores, seconds=seconds))
+        return load_trained(out, {task.name: task})
+
+
+def _read_once(
+    head: Head,
+    optimizer: torch.optim.Optimizer,
+    task: Task,
+    train: Sequence[Any],
+    epoch: int,
+) -> float:
+    """Learn from every example once; the mean loss of a batch."""
+    settings = head.words.settings
+    torch.manual_seed(int(np.random.SeedSequence([settings.seed, epoch]).generate_state(1)[0]))
+    head.train()
+    losses = []
+    for batch in shuffled_batches(
+        train, task.length, words=settings.words_per_batch, seed=(settings.seed, epoch)
+    ):
+        optimizer.zero_grad(set_to_none=True)
+        loss = head.loss(batch)
+        (loss + head.words.penalty()).backward()
+        if not torch.isfinite(loss):
+            raise NumericError(
+                f"epoch {epoch + 1}: the loss is {loss.item()} at {batch[0]}; try a smaller "
+                "learning_rate"
+            )
+        torch.nn.utils.clip_grad_norm_(head.parameters(), settings.clip_norm)
+        optimizer.step()
+        losses.append(loss.item())
+    return sum(losses) / len(losses)
+
+
+def _new_head(task: Task, train: Sequence[Any], settings: Settings, elmo: Embedder | None) -> Head:
+    """A head with random weights that knows the words and labels of its training examples."""
+    given, vectors = read_vectors(Path(settings.vectors)) if settings.vectors else ([], None)
+    if vectors is not None and vectors.shape[1] != settings.word_dim:
+        raise InputError(
+            f"{settings.vectors}: vectors of {vectors.shape[1]} numbers, but word_dim is "
+            f"{settings.word_dim}; say word_dim {vectors.shape[1]}"
+        )
+    lexicon = Lexicon.of(sentences_of(task, train), others=given)
+    head = make_head(task, settings, lexicon=lexicon, labels=task.labels(train), elmo=elmo)
+    if vectors is not None:
+        head.words.begin_with(given, vectors)
+    return head
+
+
+def _log(
+    out: Path, done: Checkpoint, *, loss: float, scores: dict[str, float], seconds: float
+) -> str:
+    """A line for the log and one for people."""
+    line = {"epoch": done.epoch, "loss": loss, "scores": scores, "seconds": round(seconds, 1)}
+    with open(out / "log.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(line) + "\n")
+    told = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+    best = "the best so far" if done.is_best else f"the best was epoch {done.best_epoch}"
+    return f"epoch {done.epoch}: loss {loss:.4f}; {told} ({best}; {seconds:.0f} s)"
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{out}: cannot be written ({error.strerror})") from None

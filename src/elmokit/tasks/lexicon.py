@@ -1,0 +1,71 @@
+"""Words of the training text become rows of a table: all that occur twice, and one for the rest."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from elmokit.errors import FormatError
+
+Vector = npt.NDArray[np.float32]
+
+PADDING, UNKNOWN = 0, 1
+_FIRST = 2
+
+
+class Lexicon:
+    """The rows of words; a word's case does not matter. Row 0 is padding, 1 any other word."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.words = list(words)
+        self._rows = {word: row for row, word in enumerate(words, _FIRST)}
+
+    @classmethod
+    def of(cls, sentences: Iterable[Sequence[str]], *, others: Iterable[str] = ()) -> "Lexicon":
+        """The words that occur at least twice, the commonest first, then others."""
+        counts = Counter(word.lower() for words in sentences for word in words)
+        own = [word for word, count in counts.most_common() if count > 1]
+        return cls(list(dict.fromkeys([*own, *others])))
+
+    def __len__(self) -> int:
+        return len(self.words) + _FIRST
+
+    def rows(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """The row of each word, (sentences, steps)."""
+        steps = max(map(len, sentences))
+        rows = np.full((len(sentences), steps), PADDING)
+        for place, words in enumerate(sentences):
+            rows[place, : len(words)] = [self._rows.get(w.lower(), UNKNOWN) for w in words]
+        return torch.from_numpy(rows)
+
+
+def read_vectors(path: Path) -> tuple[list[str], Tensor]:
+    """The words of a file of vectors, in its order, and their vectors, (words, dim).
+
+    A word and its numbers a line, as word2vec (with a line of sizes first) and GloVe write them. Of
+    words that differ in case only the first counts.
+    """
+    rows: dict[str, Vector] = {}
+    dim = 0
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            parts = line.rstrip("\n ").split(" ")
+            if number == 1 and len(parts) == 2:
+                continue
+            dim = dim or len(parts) - 1
+            if len(parts) - 1 != dim or dim < 2:
+                raise FormatError(
+                    f"{path}, line {number}: {len(parts) - 1} numbers, expected {max(dim, 2)}; a "
+                    "file of vectors has a word and its numbers a line"
+                )
+            try:
+                rows.setdefault(parts[0].lower(), np.array(parts[1:], np.float32))
+            except ValueError:
+                raise FormatError(f"{path}, line {number}: not all numbers after a word") from None
+    if not rows:
+        raise FormatError(f"{path}: empty, expected a word and its numbers a line")
+    return [*rows], torch.from_numpy(np.stack([*rows.values()]))

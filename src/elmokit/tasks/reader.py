@@ -1,0 +1,98 @@
+"""A question and a text become the words of the text that answer it."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from elmokit.tasks.context import Context
+from elmokit.tasks.data.example import Question
+from elmokit.tasks.task import Head
+from elmokit.tasks.words import WordVectors
+
+_LONGEST = 30  # words of an answer
+
+
+class AnswerFinder(Head):
+    """BiDAF with self-attention (Clark and Gardner 2018): which words begin and end the answer."""
+
+    def __init__(self, words: WordVectors, labels: Sequence[str] = ()) -> None:
+        super().__init__()
+        settings = words.settings
+        hidden = 2 * settings.hidden
+        self.words, self.labels = words, list(labels)
+        self.context = Context(words.dim, settings.hidden, dropout=settings.dropout)
+        said = self.context.dim + words.output_dim
+        self.meet = Alike(said)
+        self.merge = nn.Sequential(nn.Linear(4 * said, hidden), nn.ReLU())
+        self.ponder = Context(hidden, settings.hidden, dropout=settings.dropout)
+        self.look = Alike(hidden)
+        self.add = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.ReLU())
+        self.to_begin = Context(hidden, settings.hidden, dropout=settings.dropout)
+        self.to_end = Context(2 * hidden, settings.hidden, dropout=settings.dropout)
+        self.begin, self.end = nn.Linear(hidden, 1), nn.Linear(hidden, 1)
+
+    def loss(self, examples: Sequence[Question]) -> Tensor:
+        """The mean loss of a question: any of its answers will do."""
+        begins, ends = self._scores(examples)
+        losses = []
+        for scores, side in ((begins, "first"), (ends, "last")):
+            right = torch.zeros_like(scores, dtype=torch.bool)
+            for place, example in enumerate(examples):
+                right[place, [getattr(answer, side) for answer in example.answers]] = True
+            logs = scores.log_softmax(1).masked_fill(~right, -torch.inf)
+            losses.append(-torch.logsumexp(logs, 1).mean())
+        return losses[0] + losses[1]
+
+    def answer(self, examples: Sequence[Question]) -> list[str]:
+        """The text of each answer, as it stands in the context."""
+        begins, ends = self._scores(examples)
+        both = begins.softmax(1)[:, :, None] * ends.softmax(1)[:, None]
+        steps = both.shape[1]
+        near = torch.ones(steps, steps, device=both.device).triu().tril(_LONGEST - 1)
+        best = (both * near).flatten(1).argmax(1).tolist()
+        found = []
+        for example, place in zip(examples, best, strict=True):
+            first, last = divmod(place, steps)
+            found.append(example.text[example.offsets[first][0] : example.offsets[last][1]])
+        return found
+
+    def _scores(self, examples: Sequence[Question]) -> tuple[Tensor, Tensor]:
+        """How well each word begins and ends the answer, (questions, steps) each."""
+        asked = self.words([example.question for example in examples])
+        text = self.words([example.context for example in examples])
+        question = self.words.at_output(self.context(asked.vectors, asked.mask), asked)
+        said = self.words.at_output(self.context(text.vectors, text.mask), text)
+
+        alike = self.meet(said, question).masked_fill(~asked.mask[:, None], -torch.inf)
+        found = alike.softmax(2) @ question
+        weights = alike.amax(2).masked_fill(~text.mask, -torch.inf).softmax(1)
+        whole = (weights[:, :, None] * said).sum(1, keepdim=True).expand_as(said)
+        merged = self.merge(torch.cat([said, found, said * found, said * whole], -1))
+
+        pondered = self.ponder(merged, text.mask)
+        itself = torch.eye(pondered.shape[1], dtype=torch.bool, device=pondered.device)
+        others = self.look(pondered, pondered).masked_fill(~text.mask[:, None] | itself, -1e4)
+        seen = others.softmax(2) @ pondered
+        known = merged + self.add(torch.cat([pondered, seen, pondered * seen], -1))
+
+        beginning = self.to_begin(known, text.mask)
+        ending = self.to_end(torch.cat([known, beginning], -1), text.mask)
+        begins, ends = self.begin(beginning)[..., 0], self.end(ending)[..., 0]
+        begins, ends = (s.masked_fill(~text.mask, -torch.inf) for s in (begins, ends))
+        return begins, ends
+
+
+class Alike(nn.Module):
+    """How much two words have to do with one another: a weighted sum of both and their product."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(dim, 1), nn.Linear(dim, 1, bias=False)
+        self.both = nn.Parameter(torch.ones(dim) / dim**0.5)
+
+    def forward(self, one: Tensor, other: Tensor) -> Tensor:
+        """(…, steps, dim), (…, others, dim) -> (…, steps, others)."""
+        product = (one * self.both) @ other.transpose(1, 2)
+        sums: Tensor = self.one(one) + self.other(other).transpose(1, 2)
+        return product + sums

@@ -1,0 +1,46 @@
+"""A name becomes a task: how its files are read, what learns it, and how it is judged."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from elmokit.tasks.settings import Settings
+from elmokit.tasks.words import Sentence, WordVectors
+
+Example = Any  # a record of tasks/data/example.py
+Answer = Any  # what a head says of an example
+
+
+class Head(nn.Module):
+    """What every supervised model has: vectors of words, labels, a loss and answers."""
+
+    words: WordVectors
+    labels: list[str]
+
+    def loss(self, examples: Sequence[Example]) -> Tensor:
+        """The mean loss of the examples."""
+        raise NotImplementedError
+
+    def answer(self, examples: Sequence[Example]) -> list[Answer]:
+        """What the head says of each example, without looking at what the example says."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Task:
+    """How a kind of examples is read, learnt and judged."""
+
+    name: str
+    read: Callable[[Path], Sequence[Example]]
+    labels: Callable[[Sequence[Example]], list[str]]
+    make: Callable[[WordVectors, Sequence[str]], Head]
+    sentences: Callable[[Example], Sequence[Sentence]]
+    score: Callable[[Sequence[Example], Sequence[Answer]], Mapping[str, float]]  # main one first
+    settings: Settings = field(default_factory=Settings)
+
+    def length(self, example: Example) -> int:
+        """How many words an example has, in the longest of its sentences."""
+        return max(map(len, self.sentences(example)))

@@ -1,0 +1,164 @@
+"""Sentences become the vectors that a head reads: a word's own, and the mixed layers beside it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elmokit.config import CharacterConfig
+from elmokit.model.bilm import BiLM
+from elmokit.model.encoder import CharacterEncoder
+from elmokit.model.mix import ScalarMix
+from elmokit.tasks.layers import FrozenLayers
+from elmokit.tasks.lexicon import PADDING, UNKNOWN, Lexicon
+from elmokit.tasks.settings import Settings
+from elmokit.text.alphabet import ByteAlphabet
+from elmokit.text.batch import Batch, place_words
+
+Sentence = tuple[str, ...]
+
+_FORGOTTEN = 0.02  # share of words that learning reads as unknown, so that unknown means something
+
+
+class Read(NamedTuple):
+    """Sentences as vectors: (sentences, steps, dim); where words stand; and their layers."""
+
+    vectors: Tensor
+    mask: Tensor  # (sentences, steps)
+    layers: Tensor | None  # (layers, sentences, steps, dim)
+
+
+class WordVectors(nn.Module):
+    """What is read of a word: a vector of a table, its characters, a biLM's layers.
+
+    Frozen layers are worked out once; a biLM that learns along is run each time.
+    """
+
+    def __init__(
+        self,
+        lexicon: Lexicon,
+        settings: Settings,
+        *,
+        frozen: FrozenLayers | None = None,
+        bilm: BiLM | None = None,
+    ) -> None:
+        super().__init__()
+        self.lexicon, self.settings = lexicon, settings
+        self.frozen, self.bilm = frozen, bilm
+        self.table, self.encoder = None, None
+        if settings.word_dim:
+            self.table = nn.Embedding(len(lexicon), settings.word_dim, padding_idx=PADDING)
+            nn.init.uniform_(self.table.weight[UNKNOWN:], -0.1, 0.1)
+        if settings.characters:
+            shape = CharacterConfig(
+                width=32,
+                character_dim=16,
+                filters=tuple((seen, settings.characters) for seen in (2, 3, 4)),
+                highways=0,
+            )
+            self.encoder = CharacterEncoder(shape, 3 * settings.characters)
+        layers, self.elmo_dim = self._elmo_shape()
+        mixes = {
+            name: ScalarMix(layers, l2=settings.l2)
+            for name, wanted in (("input", settings.at_input), ("output", settings.at_output))
+            if wanted
+        }
+        self.mixes = nn.ModuleDict(mixes)
+
+    @property
+    def dim(self) -> int:
+        """The size of a word's vector at the input."""
+        own = self.settings.word_dim + 3 * self.settings.characters
+        return own + self.elmo_dim * ("input" in self.mixes)
+
+    @property
+    def output_dim(self) -> int:
+        """By how much the mix at the output widens a vector."""
+        return self.elmo_dim * ("output" in self.mixes)
+
+    def forward(self, sentences: Sequence[Sentence]) -> Read:
+        """The vectors of each word of each sentence, of which none is empty."""
+        rows = self.lexicon.rows(sentences).to(self._device)
+        mask = rows != PADDING
+        layers = self._layers(sentences)
+        parts = []
+        if self.table is not None:
+            if self.training:
+                forgotten = torch.rand(rows.shape, device=self._device) < _FORGOTTEN
+                rows = rows.masked_fill(forgotten & mask, UNKNOWN)
+            parts.append(self.table(rows))
+        if self.encoder is not None:
+            parts.append(self._spelled(sentences))
+        parts = [F.dropout(part, self.settings.dropout, self.training) for part in parts]
+        mixed = self._mixed("input", layers, mask)
+        if mixed is not None:
+            parts.append(mixed)
+        return Read(torch.cat(parts, -1), mask, layers)
+
+    def at_output(self, hidden: Tensor, read: Read) -> Tensor:
+        """What a head's reader said, (sentences, steps, dim), with the mix for it beside it."""
+        mixed = self._mixed("output", read.layers, read.mask)
+        return hidden if mixed is None else torch.cat([hidden, mixed], -1)
+
+    def penalty(self) -> Tensor:
+        """λ‖w‖² of the mixes, for the loss."""
+        found = [mix.penalty() for mix in self.mixes.values() if isinstance(mix, ScalarMix)]
+        return torch.stack(found).sum() if found else torch.zeros(())
+
+    def shares(self) -> dict[str, list[float]]:
+        """For each mix, by its place, the share of each layer."""
+        return {
+            name: mix.shares.tolist()
+            for name, mix in self.mixes.items()
+            if isinstance(mix, ScalarMix)
+        }
+
+    def begin_with(self, words: Sequence[str], vectors: Tensor) -> None:
+        """Begin with given vectors of words, which learn or do not, as the settings say."""
+        assert self.table is not None
+        with torch.no_grad():
+            self.table.weight[self.lexicon.rows([words])[0]] = vectors
+        self.table.weight.requires_grad_(not self.settings.freeze_vectors)
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def _elmo_shape(self) -> tuple[int, int]:
+        if self.frozen is not None:
+            return len(self.frozen.layers), self.frozen.dim
+        if self.bilm is not None:
+            chosen = len(self.settings.layers) or self.bilm.config.layers + 1
+            return chosen, self.bilm.config.vector_dim
+        return 0, 0
+
+    def _layers(self, sentences: Sequence[Sentence]) -> Tensor | None:
+        if not self.mixes:
+            return None
+        if self.frozen is not None:
+            return self.frozen(sentences).to(self._device)
+        assert self.bilm is not None
+        assert self.bilm.config.characters is not None
+        alphabet = ByteAlphabet(self.bilm.config.characters.width)
+        batch = Batch.from_sentences(sentences, alphabet).to(self._device)
+        chosen = self.settings.layers or tuple(range(self.bilm.config.layers + 1))
+        layers, _ = self.bilm.read(self.bilm.encode(batch.chars), batch.words, layers=chosen)
+        inner = (batch.words[:, 2:] > 0)[..., None]  # a word stands where another or </S> follows
+        return layers[:, :, 1:-1] * inner
+
+    def _mixed(self, place: str, layers: Tensor | None, mask: Tensor) -> Tensor | None:
+        if place not in self.mixes or layers is None:
+            return None
+        mixed = self.mixes[place](layers, mask) * mask[..., None]
+        return F.dropout(mixed, self.settings.elmo_dropout, self.training)
+
+    def _spelled(self, sentences: Sequence[Sentence]) -> Tensor:
+        """What each word's characters say, (sentences, steps, dim); each word type once."""
+        assert self.encoder is not None
+        placed = place_words(sentences, marked=False)
+        rows, _ = ByteAlphabet(self.encoder.config.width).encode(placed.types)
+        chars = torch.from_numpy(np.vstack([np.zeros_like(rows[:1]), rows])).to(self._device)
+        return F.embedding(torch.from_numpy(placed.words).to(self._device), self.encoder(chars))

@@ -1,0 +1,195 @@
+"""Every task is learnt by the same loop, which loses nothing and refuses what cannot work."""
+
+import json
+
+import pytest
+import torch
+
+from elmokit.claim import Claim
+from elmokit.errors import ConfigError, FormatError, InputError, NumericError
+from elmokit.tasks import learn as story
+from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.folder import load_trained
+from elmokit.tasks.learn import learn
+from elmokit.tasks.settings import Settings
+from toys import EXAMPLES, changed
+
+
+def weights_of(folder):
+    return (folder / "head.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_is_learnt_and_its_folder_says_the_same(name, model, tmp_path):
+    examples = EXAMPLES[name]
+    settings = changed(elmo="both", epochs=25, patience=0, l2=0.01)
+    trained = learn(TASKS[name], examples, examples, tmp_path, settings=settings, elmo=model)
+    score = next(iter(trained.scores.values()))
+    assert score > 0.9, trained.scores
+    again = load_trained(tmp_path, TASKS)
+    assert again.evaluate(examples) == trained.scores
+    assert again.answer(examples[:1]) == again.answer(examples)[:1]
+    shares = again.head.words.shares()
+    assert [*shares] == ["input", "output"]
+    assert all(sum(share) == pytest.approx(1) for share in shares.values())
+
+
+@pytest.mark.parametrize("elmo", ["none", "input", "output"])
+def test_elmo_goes_in_where_it_is_told(elmo, model, tmp_path):
+    examples = EXAMPLES["ner"]
+    settings = changed(elmo=elmo)
+    trained = learn(TASKS["ner"], examples, examples, tmp_path, settings=settings, elmo=model)
+    assert [*trained.head.words.shares()] == ([] if elmo == "none" else [elmo])
+    assert (tmp_path / "elmo").is_dir() == (elmo != "none")  # this biLM does not ship
+
+
+def test_a_bilm_that_learns_along_is_kept_with_the_head(model, tmp_path):
+    before = model.pretrained.fingerprint()
+    examples = EXAMPLES["pos"]
+    settings = changed(tune=True, characters=0, word_dim=0)
+    trained = learn(TASKS["pos"], examples, examples, tmp_path, settings=settings, elmo=model)
+    assert json.loads((tmp_path / "task.json").read_text())["elmo"] != before
+    assert trained.evaluate(examples) == trained.scores
+
+
+def test_a_stopped_run_goes_on_and_ends_with_the_same_bits(model, tmp_path, monkeypatch):
+    task, examples, settings = TASKS["ner"], EXAMPLES["ner"], changed(epochs=4)
+    learn(task, examples, examples, tmp_path / "whole", settings=settings, elmo=model)
+
+    def stop(*arguments, **named):
+        told.append(log(*arguments, **named))
+        if len(told) == 2:
+            raise KeyboardInterrupt
+        return told[-1]
+
+    told, log = [], story._log
+    monkeypatch.setattr(story, "_log", stop)
+    with pytest.raises(KeyboardInterrupt):
+        learn(task, examples, examples, tmp_path / "cut", settings=settings, elmo=model)
+    learn(task, examples, examples, tmp_path / "cut", settings=settings, elmo=model)
+    assert weights_of(tmp_path / "cut") == weights_of(tmp_path / "whole")
+    epochs = [
+        json.loads(line)["epoch"] for line in (tmp_path / "cut/log.jsonl").read_text().splitlines()
+    ]
+    assert epochs == [1, 2, 3, 4]
+    learn(task, examples, examples, tmp_path / "cut", settings=settings, elmo=model)  # nothing left
+    assert weights_of(tmp_path / "cut") == weights_of(tmp_path / "whole")
+
+
+def test_another_seed_is_another_head(tmp_path):
+    task, examples = TASKS["pos"], EXAMPLES["pos"]
+    for seed in (0, 1):
+        settings = changed(elmo="none", seed=seed)
+        learn(task, examples, examples, tmp_path / str(seed), settings=settings)
+    assert weights_of(tmp_path / "0") != weights_of(tmp_path / "1")
+
+
+def test_waiting_for_a_better_epoch_ends(tmp_path):
+    task, examples = TASKS["pos"], EXAMPLES["pos"]
+    settings = changed(elmo="none", epochs=50, patience=2, learning_rate=1e-9)
+    learn(task, examples, examples, tmp_path, settings=settings)
+    assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 3
+
+
+def test_labels_that_were_never_learnt_are_never_right(tmp_path):
+    task, examples = TASKS["pos"], EXAMPLES["pos"]
+    other = [type(e)(e.words, ("X",) * len(e.words)) for e in examples]
+    trained = learn(task, examples, other, tmp_path, settings=changed(elmo="none"))
+    assert trained.scores == {"accuracy": 0.0}
+
+
+def test_a_long_sentence_and_a_short_one_are_read(model, tmp_path):
+    from elmokit.tasks.data.example import Tagged
+
+    examples = [Tagged(("word",) * 1000, ("A",) * 1000), Tagged(("x",), ("B",))]
+    trained = learn(
+        TASKS["pos"], examples, examples, tmp_path, settings=changed(epochs=1), elmo=model
+    )
+    assert [len(tags) for tags in trained.answer(examples)] == [1000, 1]
+
+
+def test_vectors_of_a_file_are_where_words_begin(tmp_path):
+    file = tmp_path / "vectors.txt"
+    file.write_text("2 8\nCat " + "1 " * 8 + "\nwombat " + "2 " * 8 + "\n")
+    task, examples = TASKS["pos"], EXAMPLES["pos"]
+    settings = changed(elmo="none", vectors=str(file), freeze_vectors=True)
+    trained = learn(task, examples, examples, tmp_path / "out", settings=settings)
+    words = trained.head.words
+    rows = words.lexicon.rows([("CAT", "Wombat", "never")])[0]
+    assert words.table.weight[rows[0]].tolist() == [1] * 8
+    assert words.table.weight[rows[1]].tolist() == [2] * 8
+    assert rows[2] == 1
+    with pytest.raises(InputError, match="vectors of 8 numbers, but word_dim is 9; say word_dim 8"):
+        learn(
+            task,
+            examples,
+            examples,
+            tmp_path / "b",
+            settings=changed(elmo="none", vectors=str(file), word_dim=9),
+        )
+    file.write_text("cat 1 2\ndog 1\n")
+    with pytest.raises(FormatError, match=r"vectors.txt, line 2: 1 numbers, expected 2"):
+        learn(task, examples, examples, tmp_path / "b", settings=settings)
+
+
+def test_other_examples_or_settings_are_refused(tmp_path):
+    task, examples = TASKS["pos"], EXAMPLES["pos"]
+    settings = changed(elmo="none")
+    learn(task, examples, examples, tmp_path, settings=settings)
+    with pytest.raises(InputError, match="a run with other examples or settings"):
+        learn(task, examples[1:], examples, tmp_path, settings=settings)
+    with pytest.raises(InputError, match="a run with other examples or settings"):
+        learn(task, examples, examples, tmp_path, settings=changed(elmo="none", hidden=3))
+    with Claim(tmp_path, ""), pytest.raises(InputError, match="another process trains there"):
+        learn(task, examples, examples, tmp_path, settings=settings)
+    with pytest.raises(InputError, match="elmo is 'input', but no biLM is given"):
+        learn(task, examples, examples, tmp_path, settings=changed())
+
+
+def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
+    task, examples = TASKS["pos"], EXAMPLES["pos"]
+    with pytest.raises(NumericError, match=r"epoch \d: the loss is .*smaller learning_rate"):
+        learn(
+            task,
+            examples,
+            examples,
+            tmp_path,
+            settings=changed(elmo="none", learning_rate=1e30, epochs=9, patience=0),
+        )
+
+
+def test_settings_that_cannot_be_are_refused():
+    with pytest.raises(ConfigError, match="hidden is 0, expected more than 0"):
+        Settings(hidden=0)
+    with pytest.raises(ConfigError, match=r"dropout is 1.0, expected 0 to below 1"):
+        Settings(dropout=1.0)
+    with pytest.raises(ConfigError, match="word_dim and characters cannot both be 0"):
+        Settings(elmo="none", word_dim=0, characters=0)
+    with pytest.raises(ConfigError, match="no vectors are given"):
+        Settings(freeze_vectors=True)
+
+
+def test_a_folder_of_something_else_is_one_clear_line(tmp_path, model):
+    with pytest.raises(FormatError, match=r"no task.json; expected a folder that elmo train made"):
+        load_trained(tmp_path, TASKS)
+    examples = EXAMPLES["pos"]
+    learn(TASKS["pos"], examples, examples, tmp_path, settings=changed(), elmo=model)
+    record = json.loads((tmp_path / "task.json").read_text())
+    (tmp_path / "task.json").write_text(json.dumps(record | {"elmo": "0" * 64}))
+    with pytest.raises(FormatError, match="was trained with another biLM"):
+        load_trained(tmp_path, TASKS)
+    (tmp_path / "task.json").write_text(json.dumps(record | {"labels": ["A"]}))
+    with pytest.raises(FormatError, match=r"is not as task.json says"):
+        load_trained(tmp_path, TASKS)
+    (tmp_path / "checkpoint.pt").write_bytes(b"x")
+    with pytest.raises(FormatError, match="not a checkpoint of elmokit"):
+        learn(TASKS["pos"], examples, examples, tmp_path, settings=changed(), elmo=model)
+
+
+def test_the_callers_random_numbers_are_their_own(tmp_path):
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    examples = EXAMPLES["pos"]
+    learn(TASKS["pos"], examples, examples, tmp_path, settings=changed(elmo="none"))
+    assert torch.rand(1) == expected

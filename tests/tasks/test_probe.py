@@ -1,0 +1,38 @@
+"""A linear probe finds what a layer tells, and no more."""
+
+import pytest
+import torch
+
+from elmokit.errors import InputError
+from elmokit.tasks.data.example import Tagged
+from elmokit.tasks.probe import fit_linear, probe_layers
+
+
+def test_a_linear_map_is_found():
+    features = torch.randn(2000, 6)
+    labels = (features @ torch.randn(6, 3)).argmax(1)
+    weight, bias = fit_linear(features, labels, 3)
+    found = (features @ weight.t() + bias).argmax(1)
+    assert (found == labels).double().mean() > 0.9
+
+
+def test_what_depends_on_the_word_shows_in_layer_0_and_what_depends_on_others_above(model):
+    words = ["cat", "dog", "owl", "fox", "bee", "ant"]
+    by_word, by_neighbour = [], []
+    for first in words:
+        for second in words:
+            low = ["low" if word < "d" else "high" for word in (first, second)]
+            by_word.append(Tagged((first, second), tuple(low)))
+            by_neighbour.append(Tagged((first, second), ("first", low[0])))
+    examples = by_word * 20
+    assert probe_layers(model, examples, examples)[0] > 0.95
+    examples = by_neighbour * 20
+    layer_0, layer_1, _ = probe_layers(model, examples, examples)
+    assert layer_0 < 0.85 < layer_1
+
+
+def test_a_tag_that_was_never_learnt_is_never_right(model):
+    known = [Tagged(("a", "b"), ("A", "B"))] * 4
+    assert probe_layers(model, known, [Tagged(("a",), ("C",))]) == [0.0] * 3
+    with pytest.raises(InputError, match="examples to learn from and others"):
+        probe_layers(model, known, [])

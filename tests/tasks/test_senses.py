@@ -1,0 +1,65 @@
+"""A word's sense is that whose uses are nearest; the first one, where nothing is known."""
+
+import pytest
+
+from elmokit.errors import FormatError, InputError
+from elmokit.tasks.data.example import Instance, Sensed
+from elmokit.tasks.senses import FirstSenses, SenseAverages, disambiguate, entry_of
+
+MONEY, RIVER, LOAN = "bank%1:14:00::", "bank%1:17:01::", "loan%1:21:00::"
+
+
+def sensed(words, place, *keys, pos="NN"):
+    words = tuple(words.split())
+    instance = Instance("x", place, place, words[place], pos, keys)
+    return Sensed("s", words, (instance,))
+
+
+USES = [
+    sensed("money in the bank", 3, MONEY),
+    sensed("cash in the bank", 3, MONEY),
+    sensed("grass on a bank .", 3, RIVER),
+    sensed("trees on a bank .", 3, RIVER),
+    sensed("trees on a bank !", 3, RIVER),
+]
+INDEX = f"{RIVER} 09213565 1 25\n{MONEY} 08420278 2 20\n{LOAN} 13398953 1 9\n"
+
+
+def test_the_nearest_sense_is_chosen_and_the_first_where_nothing_is_known(model, tmp_path):
+    (tmp_path / "index.sense").write_text(INDEX)
+    first = FirstSenses.of_wordnet(tmp_path / "index.sense")
+    averages = SenseAverages(model)
+    averages.learn(USES)
+    found = disambiguate(averages, first, [*USES, sensed("a loan", 1, LOAN)])
+    assert (found.instances, found.unknown) == (6, 1)
+    assert found.first_sense == 4 / 6  # three rivers and the loan
+    assert found.layers[0] == found.first_sense or found.layers[0] == 3 / 6  # one vector for all
+    assert found.layers[1:] == [1.0, 1.0]
+    assert averages.choose([sensed("a loan", 1, LOAN)]) == [[None] * 3]
+
+
+def test_first_senses_are_those_of_wordnet_or_of_tagged_text(tmp_path):
+    assert FirstSenses.of_uses(USES).choose(USES[0].instances[0]) == RIVER
+    (tmp_path / "index.sense").write_text(INDEX)
+    wordnet = FirstSenses.of_wordnet(tmp_path / "index.sense")
+    assert wordnet.choose(USES[0].instances[0]) == RIVER
+    assert wordnet.choose(sensed("bank", 0, MONEY, pos="VERB").instances[0]) is None
+    with pytest.raises(InputError, match="wordnet-sense-index"):
+        FirstSenses.of_wordnet(tmp_path / "none")
+    (tmp_path / "index.sense").write_text("bank\n")
+    with pytest.raises(FormatError, match=r"line 1: not a line of WordNet's index.sense"):
+        FirstSenses.of_wordnet(tmp_path / "index.sense")
+
+
+@pytest.mark.parametrize(
+    ("pos", "kind"),
+    [("NN", "n"), ("NNP", "n"), ("NOUN", "n"), ("VB", "v"), ("VERB", "v"), ("JJ", "a"),
+     ("ADJ", "a"), ("RB", "r"), ("ADV", "r"), ("IN", "")],
+)  # fmt: skip
+def test_kinds_of_words_are_the_same_in_all_files(pos, kind):
+    assert entry_of(Instance("x", 0, 0, "Well", pos, ())) == ("well", kind)
+
+
+def test_no_instance_is_refused(model):
+    with pytest.raises(InputError, match="no instance is given"):
+        disambiguate(SenseAverages(model), FirstSenses({}), [])
