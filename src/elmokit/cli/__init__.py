@@ -5,15 +5,20 @@ import sys
 
 import typer
 
+from elmokit.cli.answer import answer, classify, corefer, entail, roles, tag
 from elmokit.cli.convert import convert
 from elmokit.cli.dump import dump
 from elmokit.cli.embed import embed
 from elmokit.cli.encode import encode
 from elmokit.cli.evaluate import evaluate
 from elmokit.cli.info import info
+from elmokit.cli.mix import mix
 from elmokit.cli.predict import predict
 from elmokit.cli.prepare import prepare
 from elmokit.cli.pretrain import pretrain
+from elmokit.cli.probe import probe
+from elmokit.cli.senses import senses
+from elmokit.cli.train import train
 from elmokit.errors import ElmokitError
 
 app = typer.Typer(
@@ -24,9 +29,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
-for verb in (embed, encode, evaluate, predict, dump, prepare, info, convert):
-    app.command()(verb)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(pretrain)
+for verb in (
+    embed, encode, evaluate, predict, dump, info, convert, prepare, pretrain,
+    train, tag, roles, classify, entail, answer, corefer, mix, probe, senses,
+):  # fmt: skip
+    # Every setting of a training is an option too.
+    settable = verb in (pretrain, train)
+    ways = {"allow_extra_args": settable, "ignore_unknown_options": settable}
+    app.command(context_settings=ways)(verb)
 
 
 def main() -> None:

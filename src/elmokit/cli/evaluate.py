@@ -49,12 +49,17 @@ def evaluate(
 ) -> None:
     """Tell how well a model predicts a text: its perplexity, forward and backward.
 
+    Of a folder that elmo train made, tell how well it does on FILE, labelled as its examples were.
+
     Every word is scored once by each reader, with the full softmax. A line may hold several
     sentences; for text that is split already, a sentence a line, say --split spaces.
 
     Example: elmo evaluate run heldout.txt --state carry --per-sentence scores.tsv
     """
     model, source = _model_and_source(names or [], text)
+    if model is not None and source is not None and (model[0] / "task.json").is_file():
+        _evaluate_task(model[0], Path(source), as_json=as_json)
+        return
     if per_sentence is not None and per_sentence.exists():
         raise InputError(f"{per_sentence}: exists already; delete it, or give another name")
     with lines_of(source, text) as lines:
@@ -82,6 +87,19 @@ def evaluate(
     for name, value in facts.items():
         if value is not None:
             typer.echo(f"{name:12}{value:,.3f}" if type(value) is float else f"{name:12}{value:,}")
+
+
+def _evaluate_task(folder: Path, source: Path, *, as_json: bool) -> None:
+    from elmokit.tasks.catalog import TASKS  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.tasks.folder import load_trained  # noqa: PLC0415
+
+    trained = load_trained(folder, TASKS)
+    scores = trained.evaluate(trained.task.read(source))
+    if as_json:
+        typer.echo(json.dumps(scores))
+        return
+    for name, value in scores.items():
+        typer.echo(f"{name:12}{value:.4f}")
 
 
 def _model_and_source(

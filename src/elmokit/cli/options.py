@@ -104,3 +104,24 @@ def count_lines(source: str | None, text: list[str] | None) -> int | None:
             ends += block.count(b"\n")
             last = block[-1:]
     return ends + (last != b"\n")
+
+
+def settings_of(arguments: list[str]) -> dict[str, str]:
+    """--name value and --name=value, by the names of settings."""
+    given, left = {}, list(arguments)
+    while left:
+        name = left.pop(0)
+        if not name.startswith("--"):
+            raise InputError(f"{name!r} is neither an option nor the value of one")
+        name, equals, value = name[2:].partition("=")
+        if not equals:
+            if not left:
+                raise InputError(f"--{name} needs a value")
+            value = left.pop(0)
+        given[name.replace("-", "_")] = value
+    return given
+
+
+def tell(line: str) -> None:
+    """A line for people, on stderr."""
+    typer.echo(line, err=True)

@@ -1,12 +1,11 @@
 """Prepared text becomes a pretrained model, resumed where it was killed."""
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elmokit.errors import InputError
+from elmokit.cli.options import settings_of, tell
 
 
 def pretrain(
@@ -46,7 +45,7 @@ def pretrain(
     from elmokit.lm.settings import read_settings  # noqa: PLC0415
     from elmokit.lm.trainer import pretrain as train  # noqa: PLC0415
 
-    chosen = read_settings(config, _options(context.args))
+    chosen = read_settings(config, settings_of(context.args))
     if settings:
         typer.echo(chosen.to_toml(), nl=False)
         return
@@ -55,24 +54,4 @@ def pretrain(
     if dry_run:
         typer.echo(estimate(corpus, chosen, out, init_from=source, device=device))
         return
-    train(corpus, chosen, out, init_from=source, device=device, tell=_tell)
-
-
-def _options(arguments: list[str]) -> dict[str, str]:
-    """--name value and --name=value, by the names of settings."""
-    given, left = {}, list(arguments)
-    while left:
-        name = left.pop(0)
-        if not name.startswith("--"):
-            raise InputError(f"{name!r} is neither an option nor the value of one")
-        name, equals, value = name[2:].partition("=")
-        if not equals:
-            if not left:
-                raise InputError(f"--{name} needs a value")
-            value = left.pop(0)
-        given[name.replace("-", "_")] = value
-    return given
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)  # noqa: T201
+    train(corpus, chosen, out, init_from=source, device=device, tell=tell)

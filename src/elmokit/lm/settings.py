@@ -1,7 +1,6 @@
 """A preset, a TOML file and options become the settings of a pretraining run."""
 
 import json
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -10,12 +9,7 @@ from typing import Any, Literal
 from elmokit.config import PUBLISHED_FILTERS, BiLMConfig, CharacterConfig, Direction
 from elmokit.errors import ConfigError
 from elmokit.formats.options import read_training_options
-from elmokit.formats.record import make_record
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from elmokit.formats.record import make_record, parse_toml, parse_value, read_toml
 
 
 def _says(help: str, default: Any) -> Any:
@@ -194,7 +188,7 @@ def read_settings(source: str | Path | None, given: Mapping[str, str]) -> Settin
     elif str(source).endswith(".json"):
         values = read_training_options(Path(source))
     else:
-        values = _read_toml(Path(source))
+        values = read_toml(Path(source), f"no preset ({', '.join(PRESETS)}) either")
     preset = values.pop("preset", "small")
     if preset not in PRESETS:
         raise ConfigError(f"no preset is called {preset!r}, expected one of {sorted(PRESETS)}")
@@ -203,14 +197,14 @@ def read_settings(source: str | Path | None, given: Mapping[str, str]) -> Settin
     for key in (*values, *given):
         if key not in known:
             raise ConfigError(f"{name}: there is no setting {key!r}; known are {sorted(known)}")
-    values |= {key: _parse(key, text) for key, text in given.items()}
+    values |= {key: parse_value(text) for key, text in given.items()}
     merged = asdict(PRESETS[preset]) | values
     return make_record(merged, Settings, name)
 
 
 def parse_settings(toml: str, name: str) -> Settings:
     """The settings that `to_toml` wrote."""
-    return make_record(tomllib.loads(toml), Settings, name)
+    return make_record(parse_toml(toml, name), Settings, name)
 
 
 def differing(mine: Settings, other: Settings) -> list[str]:
@@ -221,21 +215,3 @@ def differing(mine: Settings, other: Settings) -> list[str]:
         for f in fields(Settings)
         if f.name not in harmless and getattr(mine, f.name) != getattr(other, f.name)
     ]
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise ConfigError(f"{path}: no such file, and no preset ({', '.join(PRESETS)}) either")
-    try:
-        values: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not a TOML file ({error})") from None
-    return values
-
-
-def _parse(name: str, text: str) -> Any:
-    """A value as TOML would have it; a bare word is a string."""
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text

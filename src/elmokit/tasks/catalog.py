@@ -5,13 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from elmokit.tasks import plain
 from elmokit.tasks.classifier import Classifier
 from elmokit.tasks.coreference import Coreference
 from elmokit.tasks.data import schemes
 from elmokit.tasks.data.columns import read_columns
 from elmokit.tasks.data.conll2012 import read_conll2012
 from elmokit.tasks.data.conllu import read_conllu
-from elmokit.tasks.data.example import Labelled, Pair, Question, Tagged
+from elmokit.tasks.data.example import Document, Labelled, Pair, Question, Tagged
 from elmokit.tasks.data.roles import read_roles
 from elmokit.tasks.data.squad import read_squad
 from elmokit.tasks.data.table import read_labelled, read_pairs
@@ -102,35 +103,33 @@ def _own(example: Any) -> tuple[tuple[str, ...], ...]:
     return (example.words,)
 
 
-TASKS = {
-    task.name: task
-    for task in (
-        Task("ner", _read_spans, _tags, Tagger, _own, _span_f1),
-        Task("chunking", _read_spans, _tags, Tagger, _own, _span_f1),
-        Task("pos", _read_pos, _tags, Tagger, _own, _word_accuracy, Settings(crf=False)),
-        Task("roles", read_roles, _tags, RoleTagger, _own, _span_f1, Settings(depth=2)),
-        Task("sentiment", read_trees, _labels, Classifier, _own, _accuracy),
-        Task("texts", _read_texts, _labels, Classifier, _own, _accuracy),
-        Task(
-            "entailment", _read_pairs, _labels, Entailment, lambda e: (e.first, e.second), _accuracy
-        ),
-        Task(
-            "questions",
-            _read_questions,
-            _no_labels,
-            AnswerFinder,
-            lambda e: (e.question, e.context),
-            _answer_f1,
-            Settings(hidden=100, words_per_batch=4000),
-        ),
-        Task(
-            "coreference",
-            read_conll2012,
-            _no_labels,
-            Coreference,
-            lambda e: e.sentences,
-            _coreference_f1,
-            Settings(hidden=150, words_per_batch=1),
-        ),
-    )
-}
+def _both(example: Pair) -> tuple[tuple[str, ...], ...]:
+    return example.first, example.second
+
+
+def _question_and_context(example: Question) -> tuple[tuple[str, ...], ...]:
+    return example.question, example.context
+
+
+def _sentences(example: Document) -> tuple[tuple[str, ...], ...]:
+    return example.sentences
+
+
+_TASKS = (
+    Task("ner", _read_spans, _tags, Tagger, _own, plain.TAGS, _span_f1),
+    Task("chunking", _read_spans, _tags, Tagger, _own, plain.TAGS, _span_f1),
+    Task("pos", _read_pos, _tags, Tagger, _own, plain.TAGS, _word_accuracy, Settings(crf=False)),
+    Task("roles", read_roles, _tags, RoleTagger, _own, plain.ROLES, _span_f1, Settings(depth=2)),
+    Task("sentiment", read_trees, _labels, Classifier, _own, plain.LABEL, _accuracy),
+    Task("texts", _read_texts, _labels, Classifier, _own, plain.LABEL, _accuracy),
+    Task("entailment", _read_pairs, _labels, Entailment, _both, plain.PAIR, _accuracy),
+    Task(
+        "questions", _read_questions, _no_labels, AnswerFinder, _question_and_context,
+        plain.QUESTION, _answer_f1, Settings(hidden=100, words_per_batch=4000),
+    ),
+    Task(
+        "coreference", read_conll2012, _no_labels, Coreference, _sentences,
+        plain.DOCUMENT, _coreference_f1, Settings(hidden=150, words_per_batch=1),
+    ),
+)  # fmt: skip
+TASKS = {task.name: task for task in _TASKS}

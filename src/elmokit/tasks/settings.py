@@ -1,10 +1,13 @@
 """Options become the settings of a supervised run."""
 
 import json
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import Any, Literal
 
 from elmokit.errors import ConfigError
+from elmokit.formats.record import make_record, parse_value, read_toml
 
 
 def _says(help: str, default: Any) -> Any:
@@ -72,3 +75,15 @@ class Settings:
             f"{f.name} = {json.dumps(getattr(self, f.name))}  # {f.metadata['help']}\n"
             for f in fields(self)
         )
+
+
+def read_settings(start: Settings, source: Path | None, given: Mapping[str, str]) -> Settings:
+    """A task's settings, some replaced by those of a TOML file, and then by given ones."""
+    values = {} if source is None else read_toml(source)
+    name = "the settings" if source is None else str(source)
+    known = {f.name for f in fields(Settings)}
+    for key in (*values, *given):
+        if key not in known:
+            raise ConfigError(f"{name}: there is no setting {key!r}; known are {sorted(known)}")
+    values |= {key: parse_value(text) for key, text in given.items()}
+    return make_record(asdict(start) | values, Settings, name)

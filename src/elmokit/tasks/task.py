@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from elmokit.tasks.plain import Plain
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.words import Sentence, WordVectors
 
@@ -38,6 +39,7 @@ class Task:
     labels: Callable[[Sequence[Example]], list[str]]
     make: Callable[[WordVectors, Sequence[str]], Head]
     sentences: Callable[[Example], Sequence[Sentence]]
+    plain: Plain
     score: Callable[[Sequence[Example], Sequence[Answer]], Mapping[str, float]]  # main one first
     settings: Settings = field(default_factory=Settings)
 

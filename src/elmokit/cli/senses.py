@@ -1,0 +1,44 @@
+"""Tagged words become senses of WordNet, layer by layer, beside the first sense."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elmokit.cli.options import Device, Model, load
+
+
+def senses(
+    semcor: Annotated[Path, typer.Argument(metavar="SEMCOR", help="SemCor's archive.")],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="Raganato's XML.")],
+    gold: Annotated[Path, typer.Argument(metavar="GOLD", help="Its gold keys.")],
+    model: Model = None,
+    wordnet: Annotated[
+        Path,
+        typer.Option(help="WordNet's index.sense, for first senses (Debian: wordnet-sense-index)."),
+    ] = Path("/usr/share/wordnet/index.sense"),
+    device: Device = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Choose senses by the nearest mean of SemCor's uses; the first sense where it has none.
+
+    Example: elmo senses semcor.tar.xz 42D.data.xml 42D.gold.key.txt
+    """
+    from elmokit.tasks.data.raganato import read_raganato  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.tasks.data.semcor import read_semcor  # noqa: PLC0415
+    from elmokit.tasks.senses import FirstSenses, SenseAverages, disambiguate  # noqa: PLC0415
+
+    wanted = read_raganato(data, gold)
+    first = FirstSenses.of_wordnet(wordnet)
+    averages = SenseAverages(load(model, device=device))
+    averages.learn(read_semcor(semcor))
+    found = disambiguate(averages, first, wanted)
+    if as_json:
+        typer.echo(json.dumps(asdict(found)))
+        return
+    typer.echo(f"{found.instances} words, {found.unknown} of them with the first sense only")
+    typer.echo(f"first sense  {found.first_sense:.4f}")
+    for layer, share in enumerate(found.layers):
+        typer.echo(f"layer {layer}      {share:.4f}")

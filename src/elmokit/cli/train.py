@@ -1,0 +1,50 @@
+"""Labelled examples become a trained head, resumed where it was killed."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elmokit.cli.options import Device, Model, load, settings_of, tell
+from elmokit.errors import InputError
+
+
+def train(
+    context: typer.Context,
+    task: Annotated[
+        str,
+        typer.Argument(
+            metavar="TASK",
+            help="ner, chunking, pos, roles, sentiment, texts, entailment, questions, coreference.",
+        ),
+    ],
+    train: Annotated[Path, typer.Option("--train", help="The examples to learn from.")],
+    dev: Annotated[Path, typer.Option("--dev", help="The examples to choose the best epoch by.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.")],
+    model: Model = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="A TOML file of settings.", show_default=False),
+    ] = None,
+    device: Device = "cpu",
+) -> None:
+    """Train a head for a task, with ELMo or, by --elmo none, without it.
+
+    Killed and started again, it goes on after its last whole epoch. Settings are options too:
+    --elmo both, --seed 1, --hidden 100, --learning-rate 0.002; OUT holds all that is needed.
+
+    Example: elmo train ner --train train.conll --dev dev.conll --out ner --elmo both
+    """
+    from elmokit.tasks.catalog import TASKS  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.tasks.learn import learn  # noqa: PLC0415
+    from elmokit.tasks.settings import read_settings  # noqa: PLC0415
+
+    if task not in TASKS:
+        raise InputError(f"no task is called {task!r}, expected one of {', '.join(TASKS)}")
+    chosen = TASKS[task]
+    settings = read_settings(chosen.settings, config, settings_of(context.args))
+    examples = chosen.read(train), chosen.read(dev)
+    elmo = None if settings.elmo == "none" else load(model, device=device)
+    trained = learn(chosen, *examples, out, settings=settings, elmo=elmo, tell=tell)
+    scores = ", ".join(f"{name} {value:.4f}" for name, value in trained.scores.items())
+    typer.echo(f"{out}: {scores} (epoch {trained.epoch})")
