@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from elmokit.config import BiLMConfig
@@ -56,7 +56,7 @@ def read_native(folder: Path, *, split: str | None = None) -> Pretrained:
     with torch.device("meta"):
         model = LanguageModel(BiLM(described.bilm), described.softmax())
     weights = folder / WEIGHTS
-    tensors = _read_tensors(weights, {name: t.shape for name, t in model.state_dict().items()})
+    tensors = read_tensors(weights, {name: t.shape for name, t in model.state_dict().items()})
     model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
     vocabulary, card = folder / VOCABULARY, folder / CARD
     return Pretrained(
@@ -106,7 +106,7 @@ def _plain_card(pretrained: Pretrained) -> str:
 def read_state(path: Path, config: BiLMConfig) -> State:
     """A state that `write_state` kept, for a model of this shape."""
     shape = len(config.directions), config.layers
-    tensors = _read_tensors(
+    tensors = read_tensors(
         path, {"output": (*shape, -1, config.dim), "memory": (*shape, -1, config.cell_dim)}
     )
     return State(tensors["output"], tensors["memory"])
@@ -119,7 +119,7 @@ def write_state(state: State, path: Path) -> None:
     )
 
 
-def _read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
+def read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
     """The tensors of a safetensors file, names and shapes checked first; -1 stands for any size."""
     try:
         with safe_open(path, "pt") as file:
@@ -148,3 +148,8 @@ def _read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, T
     if extra := sorted(set(found) - set(shapes)):
         raise FormatError(f"{path}: a tensor called {extra[0]} that the model does not have")
     return load_file(path)
+
+
+def pack_tensors(tensors: dict[str, Tensor]) -> bytes:
+    """What a safetensors file of the tensors holds."""
+    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from safetensors.torch import load, save
 
 from elmokit import formats
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, OutputError
+from elmokit.formats.native import pack_tensors, read_tensors
 from elmokit.formats.record import read_record
 from elmokit.tasks.batches import batches_in_order
 from elmokit.tasks.layers import FrozenLayers
@@ -109,7 +109,7 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
     try:
         if elmo is not None and (settings.tune or not _ships(record.elmo)):
             _replace_elmo(elmo, folder, record.elmo)
-        numbers = save(_own_weights(head))
+        numbers = pack_tensors(_own_weights(head))
         write_whole(folder / WEIGHTS, lambda file: file.write(numbers))
         text = json.dumps(asdict(record), indent=1, ensure_ascii=False).encode()
         write_whole(folder / TASK, lambda file: file.write(text))
@@ -131,11 +131,8 @@ def load_trained(folder: Path, tasks: Mapping[str, Task]) -> Trained:
     head = make_head(
         task, record.settings, lexicon=Lexicon(record.words), labels=record.labels, elmo=elmo
     )
-    weights = load((folder / WEIGHTS).read_bytes())
-    expected = _own_weights(head)
-    for name, tensor in expected.items():
-        if name not in weights or weights[name].shape != tensor.shape:
-            raise FormatError(f"{folder / WEIGHTS}: {name} is not as {TASK} says; is it whole?")
+    shapes = {name: tuple(tensor.shape) for name, tensor in _own_weights(head).items()}
+    weights = read_tensors(folder / WEIGHTS, shapes)
     head.load_state_dict(weights, strict=False)
     head.eval()
     return Trained(task, head, record.scores, record.epoch)
@@ -144,7 +141,7 @@ def load_trained(folder: Path, tasks: Mapping[str, Task]) -> Trained:
 def _own_weights(head: Head) -> dict[str, torch.Tensor]:
     """The head's weights, but for those of a biLM, which has files of its own."""
     return {
-        name: tensor.detach().cpu().contiguous()
+        name: tensor
         for name, tensor in head.state_dict().items()
         if not name.startswith("words.bilm.")
     }
