@@ -179,9 +179,7 @@ def test_a_folder_of_something_else_is_one_clear_line(tmp_path, model):
     with pytest.raises(FormatError, match="was trained with another biLM"):
         load_trained(tmp_path, TASKS)
     (tmp_path / "task.json").write_text(json.dumps(record | {"labels": ["A"]}))
-    with pytest.raises(
-        FormatError, match=r"has the shape .*, expected .*is it the file of this model"
-    ):
+    with pytest.raises(FormatError, match=r"has the shape .*is it the file of this model"):
         load_trained(tmp_path, TASKS)
     (tmp_path / "checkpoint.pt").write_bytes(b"x")
     with pytest.raises(FormatError, match="not a checkpoint of elmokit"):

@@ -1,0 +1,100 @@
+"""What the layers of the English model know, beside those of an untrained one, as a table.
+
+    python benchmarks/english/probe.py [MODEL] [--data ../shared/data/tasks]
+
+POS: accuracy of a linear map on UD EWT dev. Senses: accuracy on two sets by the nearest mean of
+SemCor's uses, the first sense where there are none. WiC dev: accuracy of a threshold on the cosine
+that was fit to train. STS-B dev: Spearman's correlation of the cosines of mean vectors.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+
+import torch
+
+import elmokit
+from elmokit.embedder import Embedder
+from elmokit.formats.pretrained import Pretrained
+from elmokit.model.bilm import BiLM
+from elmokit.model.language_model import LanguageModel
+from elmokit.tasks.data.conllu import read_conllu
+from elmokit.tasks.data.raganato import read_raganato
+from elmokit.tasks.data.semcor import read_semcor
+from elmokit.tasks.data.table import read_stsb
+from elmokit.tasks.data.wic import read_wic
+from elmokit.tasks.probe import probe_layers
+from elmokit.tasks.senses import FirstSenses, SenseAverages, disambiguate
+from elmokit.tasks.similarity import judge_texts, judge_uses
+
+SENSE_SETS = ("42D", "S10amended")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("model", nargs="?", help="a folder, if not the model that ships")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/tasks"))
+    parser.add_argument("--wordnet", type=Path, default=Path("/usr/share/wordnet/index.sense"))
+    parser.add_argument("--skip-untrained", action="store_true")
+    arguments = parser.parse_args()
+    model = elmokit.load(arguments.model) if arguments.model else elmokit.load()
+    models = {"trained": model}
+    if not arguments.skip_untrained:
+        models["untrained"] = untrained(model)
+    found = {name: measure(m, arguments) for name, m in models.items()}
+    show(found)
+    print(json.dumps(found))
+
+
+def untrained(model):
+    """A model of the same shape with random weights."""
+    torch.manual_seed(0)
+    return Embedder(Pretrained(LanguageModel(BiLM(model.bilm.config), None), split="moses"))
+
+
+def measure(model, arguments):
+    """For each probe the figures of all layers; for senses the first sense beside them."""
+    data, started = arguments.data, time.perf_counter()
+
+    def words(text):
+        return [word for sentence in model.split(text) for word in sentence]
+
+    pos = [read_conllu(data / f"pos_ud_ewt/{part}.conllu.xz") for part in ("train", "dev")]
+    wic = [
+        read_wic(data / f"wic/{part}.data.txt", data / f"wic/{part}.gold.txt")
+        for part in ("train", "dev")
+    ]
+    found = {
+        "POS": probe_layers(model, *pos),
+        "WiC": judge_uses(model, *wic),
+        "STS-B": judge_texts(model, read_stsb(data / "similarity_stsb/sts-dev.csv", words)),
+    }
+    averages = SenseAverages(model)
+    averages.learn(read_semcor(data / "wsd_semcor/semcor.tar.xz"))
+    first = FirstSenses.of_wordnet(arguments.wordnet)
+    for name in SENSE_SETS:
+        texts = [data / f"wsd_eval/{name}.{end}" for end in ("data.xml", "gold.key.txt")]
+        scores = disambiguate(averages, first, read_raganato(*texts))
+        found[f"senses {name}"] = scores.layers
+        found[f"first sense {name}"] = [scores.first_sense]
+    found["seconds"] = [round(time.perf_counter() - started)]
+    return found
+
+
+def show(found):
+    layers = len(found["trained"]["POS"])
+    print(f"| probe | model | {' | '.join(f'layer {k}' for k in range(layers))} |")
+    print("| --- | --- |" + " --- |" * layers)
+    for probe, figures in found["trained"].items():
+        if len(figures) != layers:
+            continue
+        for name, probes in found.items():
+            numbers = " | ".join(f"{100 * figure:.1f}" for figure in probes[probe])
+            print(f"| {probe} | {name} | {numbers} |")
+    for name in SENSE_SETS:
+        print(f"\nFirst sense, {name}: {100 * found['trained'][f'first sense {name}'][0]:.1f}")
+
+
+if __name__ == "__main__":
+    main()
