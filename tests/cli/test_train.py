@@ -4,19 +4,12 @@ import json
 
 import pytest
 
-from elmokit.model.parallel import using_threads
 from typed import failed, succeeded
 
 SMALL = (
     "word_dim = 8\ncharacters = 4\nhidden = 12\nepochs = 12\nlearning_rate = 0.03\ndropout = 0.1\n"
 )
 PLACES = ("Rome", "Oslo", "Kiel", "Bonn")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    with using_threads(1):
-        yield
 
 
 @pytest.fixture
