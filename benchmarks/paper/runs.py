@@ -1,0 +1,96 @@
+"""A task, a place for ELMo and a seed become the scores of a trained head, kept in a folder.
+
+Every table and figure asks here: a head that another one trained before is not trained again, and
+a run that was stopped goes on.
+"""
+
+import argparse
+import statistics
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import elmokit
+from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.folder import load_trained
+from elmokit.tasks.learn import learn
+
+FILES = {
+    "ner": "ner_conll2003/{}.conll.xz",
+    "pos": "pos_ud_ewt/{}.conllu.xz",
+    "roles": "srl_ewt/{}.conll.xz",
+    "questions": "qa_squad/{}.json.xz",
+    "entailment": "entailment_snli/{}.tsv.xz",
+    "sentiment": "sentiment_sst5/{}.txt.xz",
+    "coreference": "coref_litbank/{}.conll.xz",
+}
+TITLES = {
+    "questions": "SQuAD", "entailment": "SNLI", "roles": "SRL", "coreference": "Coref",
+    "ner": "NER", "sentiment": "SST-5", "pos": "POS",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Where the examples are, and where heads are kept."""
+
+    data: Path
+    work: Path
+    seeds: tuple[int, ...]
+    tasks: tuple[str, ...]
+
+    def scores(self, task, elmo, *, share=1.0, **changes):
+        """The main score of each seed."""
+        return [self.score(task, elmo, seed, share=share, **changes) for seed in self.seeds]
+
+    def score(self, task, elmo, seed, *, share=1.0, **changes):
+        """The main score on dev of a head trained with a share of the examples."""
+        trained = self.trained(task, elmo, seed, share=share, **changes)
+        return next(iter(trained.scores.values()))
+
+    def trained(self, name, elmo, seed, *, share=1.0, **changes):
+        """The head, trained now if it was not before."""
+        task = TASKS[name]
+        settings = replace(task.settings, elmo=elmo, seed=seed, **changes)
+        told = "-".join(f"{key}={value}" for key, value in sorted(changes.items()))
+        out = self.work / "-".join(filter(None, [name, elmo, f"{share:g}", str(seed), told]))
+        if (out / "finished").exists():
+            return load_trained(out, TASKS)
+        train, dev = (task.read(self.data / FILES[name].format(p)) for p in ("train", "dev"))
+        some = train[:: max(1, round(1 / share))]
+        model = None if elmo == "none" else _model()
+        print(f"{out.name}: {len(some)} examples", flush=True)
+        trained = learn(task, some, dev, out, settings=settings, elmo=model, tell=_tell)
+        (out / "finished").touch()
+        return trained
+
+
+def runs_of(description, *, tasks=tuple(TITLES)):
+    """The runs that the command line asks for."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/tasks"))
+    parser.add_argument("--work", type=Path, default=Path("benchmarks/paper/work"))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--tasks", nargs="+", default=list(tasks), choices=list(TITLES))
+    chosen = parser.parse_args()
+    return Runs(chosen.data, chosen.work, tuple(range(chosen.seeds)), tuple(chosen.tasks))
+
+
+def shown(scores):
+    """Mean and deviation, in percent."""
+    mean = 100 * statistics.mean(scores)
+    if len(scores) == 1:
+        return f"{mean:.1f}"
+    return f"{mean:.1f} ± {100 * statistics.stdev(scores):.1f}"
+
+
+def _model():
+    if not _LOADED:
+        _LOADED.append(elmokit.load())
+    return _LOADED[0]
+
+
+_LOADED = []
+
+
+def _tell(line):
+    print(f"  {line}", flush=True)
