@@ -49,6 +49,7 @@ def test_a_bilm_that_learns_along_is_kept_with_the_head(model, tmp_path):
     settings = changed(tune=True, characters=0, word_dim=0)
     trained = learn(TASKS["pos"], examples, examples, tmp_path, settings=settings, elmo=model)
     assert json.loads((tmp_path / "task.json").read_text())["elmo"] != before
+    assert model.pretrained.fingerprint() == before
     assert trained.evaluate(examples) == trained.scores
 
 

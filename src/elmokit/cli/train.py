@@ -45,6 +45,6 @@ def train(
     settings = read_settings(chosen.settings, config, settings_of(context.args))
     examples = chosen.read(train), chosen.read(dev)
     elmo = None if settings.elmo == "none" else load(model, device=device)
-    trained = learn(chosen, *examples, out, settings=settings, elmo=elmo, tell=tell)
+    trained = learn(chosen, *examples, out, settings=settings, elmo=elmo, device=device, tell=tell)
     scores = ", ".join(f"{name} {value:.4f}" for name, value in trained.scores.items())
     typer.echo(f"{out}: {scores} (epoch {trained.epoch})")

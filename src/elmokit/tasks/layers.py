@@ -14,7 +14,7 @@ Words = tuple[str, ...]
 
 
 class FrozenLayers:
-    """The layers of sentences, in a file without a name, mapped into memory: gone at the end."""
+    """The layers of sentences; those of added ones stay in a nameless file mapped into memory."""
 
     def __init__(self, embedder: Embedder, layers: Sequence[int] = ()) -> None:
         self._embedder = embedder
@@ -40,10 +40,15 @@ class FrozenLayers:
             at = end
 
     def __call__(self, sentences: Sequence[Words]) -> Tensor:
-        """The layers of sentences, (layers, sentences, steps, dim), 0 at padding."""
-        self.add(sentences)
+        """The layers of sentences, (layers, sentences, steps, dim), 0 at padding.
+
+        Those that were not added are worked out now, and forgotten.
+        """
+        new = list({words: None for words in sentences if words not in self._known})
+        found = dict(zip(new, self._embedder.embed(new, layers=self.layers), strict=True))
         steps = max(map(len, sentences))
         padded = np.zeros((len(self.layers), len(sentences), steps, self.dim), np.float16)
         for place, words in enumerate(sentences):
-            padded[:, place, : len(words)] = self._known[words]
+            known = self._known.get(words)
+            padded[:, place, : len(words)] = found[words] if known is None else known
         return torch.from_numpy(padded).float()

@@ -1,5 +1,6 @@
 """Examples become a trained head: the story of a supervised run, from start to end."""
 
+import copy
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -12,6 +13,8 @@ import torch
 from elmokit.claim import Claim
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, NumericError, OutputError
+from elmokit.formats.pretrained import Pretrained
+from elmokit.model.language_model import LanguageModel
 from elmokit.tasks.batches import shuffled_batches
 from elmokit.tasks.checkpoint import Checkpoint
 from elmokit.tasks.folder import (
@@ -35,6 +38,7 @@ def learn(
     *,
     settings: Settings,
     elmo: Embedder | None = None,
+    device: str | torch.device = "cpu",
     tell: Callable[[str], None] = lambda line: None,
 ) -> Trained:
     """Train a head; the best by its main score on `dev` stands in `out`, and comes back.
@@ -45,11 +49,13 @@ def learn(
     out, elmo = Path(out), None if settings.elmo == "none" else elmo
     if settings.elmo != "none" and elmo is None:
         raise InputError(f"elmo is {settings.elmo!r}, but no biLM is given")
+    if elmo is not None and settings.tune:
+        elmo = _copy(elmo)  # the caller's biLM stays as it is
     _make_folder(out)
     busy = f"{out}: another process trains there; wait for its end"
     with Claim(out, busy), torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        head = _new_head(task, train, settings, elmo)
+        head = _new_head(task, train, settings, elmo).to(device)
         optimizer = torch.optim.AdamW(
             [p for p in head.parameters() if p.requires_grad],
             lr=settings.learning_rate,
@@ -117,6 +123,14 @@ def _new_head(task: Task, train: Sequence[Any], settings: Settings, elmo: Embedd
     if vectors is not None:
         head.words.begin_with(given, vectors)
     return head
+
+
+def _copy(elmo: Embedder) -> Embedder:
+    """The same biLM once more, all of it ready to learn."""
+    if elmo.bilm.config.characters is None:
+        raise InputError("tune is true, but the biLM reads words of a fixed list; it stays frozen")
+    bilm = copy.deepcopy(elmo.bilm).requires_grad_(True)
+    return Embedder(Pretrained(LanguageModel(bilm, None), split=elmo.pretrained.split))
 
 
 def _log(

@@ -1,0 +1,35 @@
+"""Frozen layers are those of the biLM, kept or worked out anew."""
+
+import numpy as np
+import torch
+
+from elmokit.tasks.layers import FrozenLayers
+
+SENTENCES = [("a", "b", "c"), ("d",), ("a", "b", "c"), ("e", "f")]
+
+
+def test_layers_are_those_of_the_bilm_added_or_not(model):
+    frozen = FrozenLayers(model)
+    frozen.add(SENTENCES[:2])
+    found = frozen(SENTENCES)
+    assert found.shape == (3, 4, 3, model.dim)
+    for place, expected in enumerate(model.embed(SENTENCES)):
+        words = expected.shape[1]
+        np.testing.assert_array_equal(found[:, place, :words], expected.astype(np.float16))
+        assert not found[:, place, words:].any()
+    assert torch.equal(found, FrozenLayers(model)(SENTENCES))
+
+
+def test_layers_may_be_chosen(model):
+    chosen, whole = FrozenLayers(model, (2, 0)), FrozenLayers(model)
+    assert torch.equal(chosen(SENTENCES), whole(SENTENCES)[[2, 0]])
+
+
+def test_what_was_added_is_not_worked_out_again(model, monkeypatch):
+    frozen = FrozenLayers(model)
+    frozen.add(SENTENCES)
+    asked = []
+    embed = model.embed
+    monkeypatch.setattr(model, "embed", lambda s, **ways: asked.append(s) or embed(s, **ways))
+    frozen(SENTENCES[:2])
+    assert asked == [[]]
