@@ -19,6 +19,7 @@ from elmokit.lm.inherit import inherit
 from elmokit.lm.run import Run
 from elmokit.lm.settings import Settings
 from elmokit.lm.validate import validate
+from elmokit.resume import write_checkpoint
 
 _UPDATES_TIMED = 3
 
@@ -84,7 +85,7 @@ def _write_once(run: Run, out: Path) -> int:
     place = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
     try:
         with tempfile.TemporaryDirectory(prefix=".elmokit.", dir=place) as folder:
-            run.checkpoint().write(Path(folder))
+            write_checkpoint(vars(run.checkpoint()), Path(folder, NAME))
             formats.save(run.pretrained, Path(folder, "model"))
             size = (Path(folder) / NAME).stat().st_size
     except OSError as error:

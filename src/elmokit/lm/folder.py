@@ -8,11 +8,12 @@ from pathlib import Path
 from elmokit import formats
 from elmokit.claim import Claim
 from elmokit.errors import InputError, OutputError
-from elmokit.lm.checkpoint import NAME, Checkpoint, read_checkpoint
+from elmokit.lm.checkpoint import NAME, Checkpoint
 from elmokit.lm.corpus import Corpus
 from elmokit.lm.run import Run
 from elmokit.lm.settings import Settings, differing, parse_settings
 from elmokit.lm.validate import Validation
+from elmokit.resume import read_checkpoint, write_checkpoint
 from elmokit.whole import write_whole
 
 SETTINGS, MODEL = "settings.toml", "model"
@@ -29,7 +30,7 @@ class RunFolder:
         """Refuse a folder that another text or other settings made."""
         if self.path.exists() and not self.path.is_dir():
             raise OutputError(f"{self.path}: cannot be written (it is a file)")
-        checkpoint = read_checkpoint(self.path)
+        checkpoint = read_checkpoint(self.path / NAME, Checkpoint)
         if checkpoint is not None and checkpoint.corpus != corpus.fingerprint:
             raise InputError(
                 f"{self.path}: this run reads another text than {corpus.folder}; give its own "
@@ -59,7 +60,7 @@ class RunFolder:
 
     def go_on(self, run: Run) -> bool:
         """Let a run go on from its checkpoint, if there is one."""
-        checkpoint = read_checkpoint(self.path)
+        checkpoint = read_checkpoint(self.path / NAME, Checkpoint)
         if checkpoint is not None:
             run.go_on(checkpoint)
         return checkpoint is not None
@@ -81,7 +82,7 @@ class RunFolder:
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Put the checkpoint in place of the last one."""
         if self.writes:
-            checkpoint.write(self.path)
+            write_checkpoint(vars(checkpoint), self.path / NAME)
 
     def _tidy(self, settings: Settings) -> None:
         for left in self.path.glob(".*.unfinished"):  # by a run that was killed

@@ -1,20 +1,15 @@
 """A preset, a TOML file and options become the settings of a pretraining run."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from elmokit.config import PUBLISHED_FILTERS, BiLMConfig, CharacterConfig, Direction
 from elmokit.errors import ConfigError
 from elmokit.formats.options import read_training_options
-from elmokit.formats.record import make_record, parse_toml, parse_value, read_toml
-
-
-def _says(help: str, default: Any) -> Any:
-    return field(default=default, metadata={"help": help})
-
+from elmokit.formats.record import make_record
+from elmokit.settings import check_ranges, parse_toml, read_toml, replaced, says, to_toml
 
 _POSITIVE = (
     "lanes", "steps", "negatives", "accumulate", "log_every", "learning_rate", "accumulator",
@@ -30,73 +25,65 @@ _SHARES = ("reset", "dropout", "final_rate", "beta")
 class Settings:
     """Every number of a pretraining run: the model's shape, the softmax, the text, the learning."""
 
-    dim: int = _says("size of a word vector and of a reader's output", 128)
-    cell_dim: int = _says("size of a reader's memory", 1024)
-    layers: int = _says("layers of each reader", 2)
-    skip: bool = _says("each layer from the second on adds what it read", True)
-    cell_clip: float = _says("largest number in a memory; 0 for no limit", 3.0)
-    output_clip: float = _says("largest number in an output; 0 for no limit", 3.0)
-    directions: Literal["both", "forward", "backward"] = _says("which readers there are", "both")
-    input: Literal["characters", "words"] = _says("what is read of a word", "characters")
-    width: int = _says("characters a word has at most, with its two marks", 50)
-    character_dim: int = _says("size of a character's vector", 16)
-    filters: tuple[tuple[int, int], ...] = _says(
+    dim: int = says("size of a word vector and of a reader's output", 128)
+    cell_dim: int = says("size of a reader's memory", 1024)
+    layers: int = says("layers of each reader", 2)
+    skip: bool = says("each layer from the second on adds what it read", True)
+    cell_clip: float = says("largest number in a memory; 0 for no limit", 3.0)
+    output_clip: float = says("largest number in an output; 0 for no limit", 3.0)
+    directions: Literal["both", "forward", "backward"] = says("which readers there are", "both")
+    input: Literal["characters", "words"] = says("what is read of a word", "characters")
+    width: int = says("characters a word has at most, with its two marks", 50)
+    character_dim: int = says("size of a character's vector", 16)
+    filters: tuple[tuple[int, int], ...] = says(
         "(characters seen, features) of each filter", PUBLISHED_FILTERS
     )
-    activation: Literal["relu", "tanh"] = _says("of the filters", "relu")
-    highways: int = _says("highway layers after the filters", 1)
+    activation: Literal["relu", "tanh"] = says("of the filters", "relu")
+    highways: int = says("highway layers after the filters", 1)
 
-    softmax: Literal["sampled", "full", "adaptive"] = _says("how words are predicted", "sampled")
-    negatives: int = _says("wrong answers drawn for each direction and window", 8192)
-    cutoffs: tuple[int, ...] = _says("first words of the adaptive softmax's classes", (4000, 20000))
-    share: bool = _says("words are predicted with the vectors by which they are read", False)
-    table: Literal["auto", "sparse", "dense"] = _says("gradient of the softmax's table", "auto")
+    softmax: Literal["sampled", "full", "adaptive"] = says("how words are predicted", "sampled")
+    negatives: int = says("wrong answers drawn for each direction and window", 8192)
+    cutoffs: tuple[int, ...] = says("first words of the adaptive softmax's classes", (4000, 20000))
+    share: bool = says("words are predicted with the vectors by which they are read", False)
+    table: Literal["auto", "sparse", "dense"] = says("gradient of the softmax's table", "auto")
 
-    lanes: int = _says("texts read side by side, over all ranks", 128)
-    steps: int = _says("words of a window; gradients end at its edge", 20)
-    reset: float = _says("probability that a lane starts a sentence from zero", 0.5)
-    shuffle: Literal["sentences", "shards", "none"] = _says("what each epoch mixes", "sentences")
-    streams: Literal["same", "independent"] = _says(
+    lanes: int = says("texts read side by side, over all ranks", 128)
+    steps: int = says("words of a window; gradients end at its edge", 20)
+    reset: float = says("probability that a lane starts a sentence from zero", 0.5)
+    shuffle: Literal["sentences", "shards", "none"] = says("what each epoch mixes", "sentences")
+    streams: Literal["same", "independent"] = says(
         "whether both readers read the same sentences at the same time", "same"
     )
-    epochs: float = _says("how often the text is read", 10.0)
-    updates: int = _says("how many updates instead, if not 0", 0)
+    epochs: float = says("how often the text is read", 10.0)
+    updates: int = says("how many updates instead, if not 0", 0)
 
-    dropout: float = _says("share of numbers missing before each layer and the softmax", 0.1)
-    locked: bool = _says("the same numbers are missing at each step of a window", False)
+    dropout: float = says("share of numbers missing before each layer and the softmax", 0.1)
+    locked: bool = says("the same numbers are missing at each step of a window", False)
 
-    optimizer: Literal["adagrad", "adamw"] = _says("how gradients change weights", "adagrad")
-    learning_rate: float = _says("size of an update", 0.2)
-    accumulator: float = _says("what Adagrad's sums start from", 1.0)
-    decay: float = _says("AdamW's weight decay", 0.01)
-    beta: float = _says("AdamW's memory of squared gradients", 0.99)
-    warm_up: int = _says("updates until the learning rate is reached", 0)
-    schedule: Literal["constant", "linear", "cosine"] = _says(
+    optimizer: Literal["adagrad", "adamw"] = says("how gradients change weights", "adagrad")
+    learning_rate: float = says("size of an update", 0.2)
+    accumulator: float = says("what Adagrad's sums start from", 1.0)
+    decay: float = says("AdamW's weight decay", 0.01)
+    beta: float = says("AdamW's memory of squared gradients", 0.99)
+    warm_up: int = says("updates until the learning rate is reached", 0)
+    schedule: Literal["constant", "linear", "cosine"] = says(
         "how the learning rate falls", "constant"
     )
-    final_rate: float = _says("share of the learning rate that is left at the end", 0.05)
-    clip_norm: float = _says("largest length of all gradients together; 0 for no limit", 10.0)
-    accumulate: int = _says("windows whose gradients make one update", 1)
-    precision: Literal["float32", "bfloat16"] = _says("of most products", "float32")
+    final_rate: float = says("share of the learning rate that is left at the end", 0.05)
+    clip_norm: float = says("largest length of all gradients together; 0 for no limit", 10.0)
+    accumulate: int = says("windows whose gradients make one update", 1)
+    precision: Literal["float32", "bfloat16"] = says("of most products", "float32")
 
-    validate_every: int = _says("updates between validations; 0 for none but the last", 1000)
-    validate_words: int = _says("held-out words of a validation; 0: all", 50000)
-    patience: int = _says("validations without a better one before stopping; 0: never", 0)
-    checkpoint_minutes: float = _says("time between checkpoints", 10.0)
-    log_every: int = _says("updates between lines of the log", 50)
-    seed: int = _says("of every random choice", 0)
-    threads: int = _says("threads to compute with; 0 for torch's own choice", 0)
+    validate_every: int = says("updates between validations; 0 for none but the last", 1000)
+    validate_words: int = says("held-out words of a validation; 0: all", 50000)
+    patience: int = says("validations without a better one before stopping; 0: never", 0)
+    checkpoint_minutes: float = says("time between checkpoints", 10.0)
+    log_every: int = says("updates between lines of the log", 50)
+    seed: int = says("of every random choice", 0)
+    threads: int = says("threads to compute with; 0 for torch's own choice", 0)
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected more than 0")
-        for name in _NOT_NEGATIVE:
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected 0 or more")
-        for name in _SHARES:
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected 0 to 1")
+        check_ranges(self, positive=_POSITIVE, not_negative=_NOT_NEGATIVE, shares=_SHARES)
         self._check_together()
 
     def _check_together(self) -> None:
@@ -145,11 +132,7 @@ class Settings:
 
     def to_toml(self) -> str:
         """The settings as a TOML file, each with what it means."""
-        lines = [
-            f"{f.name} = {json.dumps(getattr(self, f.name))}  # {f.metadata['help']}\n"
-            for f in fields(self)
-        ]
-        return "".join(lines)
+        return to_toml(self)
 
 
 # The published sizes, trained as published; a tiny one to try things; and the one that ships.
@@ -193,13 +176,7 @@ def read_settings(source: str | Path | None, given: Mapping[str, str]) -> Settin
     if preset not in PRESETS:
         raise ConfigError(f"no preset is called {preset!r}, expected one of {sorted(PRESETS)}")
     name = "the settings" if source is None else str(source)
-    known = {f.name for f in fields(Settings)}
-    for key in (*values, *given):
-        if key not in known:
-            raise ConfigError(f"{name}: there is no setting {key!r}; known are {sorted(known)}")
-    values |= {key: parse_value(text) for key, text in given.items()}
-    merged = asdict(PRESETS[preset]) | values
-    return make_record(merged, Settings, name)
+    return replaced(PRESETS[preset], values, given, name)
 
 
 def parse_settings(toml: str, name: str) -> Settings:

@@ -4,15 +4,15 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
 
-from elmokit.errors import FormatError, InputError, OutputError
+from elmokit.errors import InputError
+from elmokit.resume import read_checkpoint, write_checkpoint
+from elmokit.settings import to_toml
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head
-from elmokit.whole import write_whole
 
 NAME = "checkpoint.pt"
 
@@ -33,19 +33,11 @@ class Checkpoint:
         cls, folder: Path, settings: Settings, task: str, train: Sequence[Any], dev: Sequence[Any]
     ) -> "Checkpoint":
         """The checkpoint of a run's folder, or that of a run not yet begun."""
-        digest = hashlib.sha256(f"{task}\n{settings.to_toml()}".encode())
+        digest = hashlib.sha256(f"{task}\n{to_toml(settings)}".encode())
         for example in (*train, None, *dev):
             digest.update(repr(example).encode("utf-8", "surrogatepass"))
         what = digest.hexdigest()
-        path = folder / NAME
-        if not path.exists():
-            return cls(what)
-        try:
-            found = cls(**torch.load(path, weights_only=True))
-        except (RuntimeError, TypeError, EOFError, ValueError, UnpicklingError):
-            raise FormatError(
-                f"{path}: not a checkpoint of elmokit, or a damaged one; remove it to begin anew"
-            ) from None
+        found = read_checkpoint(folder / NAME, cls) or cls(what)
         if found.what != what:
             raise InputError(
                 f"{folder}: holds a run with other examples or settings; go on with the same, or "
@@ -62,13 +54,7 @@ class Checkpoint:
     def write(self, folder: Path, head: Head, optimizer: torch.optim.Optimizer) -> None:
         """Put it in place of the one before."""
         now = replace(self, weights=head.state_dict(), optimizer=optimizer.state_dict())
-        try:
-            write_whole(folder / NAME, lambda file: torch.save(vars(now), file))
-        except (OSError, RuntimeError) as error:  # torch says "RuntimeError" of a full disk
-            raise OutputError(
-                f"{folder / NAME}: cannot be written ({error}); the last one is whole: make room "
-                "and run the same command again"
-            ) from None
+        write_checkpoint(vars(now), folder / NAME)
 
     def after(self, score: float) -> "Checkpoint":
         """The next epoch's, with its score."""

@@ -1,0 +1,93 @@
+"""Named values become the settings of a run: each with its meaning, checked, and as TOML."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from elmokit.errors import ConfigError
+from elmokit.formats.record import make_record
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Record = TypeVar("Record")
+
+
+def says(help: str, default: Any) -> Any:
+    """A field of a dataclass, with its meaning and its default."""
+    return field(default=default, metadata={"help": help})
+
+
+def check_ranges(
+    record: object,
+    *,
+    positive: Sequence[str] = (),
+    not_negative: Sequence[str] = (),
+    shares: Sequence[str] = (),
+) -> None:
+    """Refuse numbers that are out of their range, by their names."""
+    for name in positive:
+        if not 0 < getattr(record, name) < float("inf"):
+            raise ConfigError(f"{name} is {getattr(record, name)}, expected more than 0")
+    for name in not_negative:
+        if not 0 <= getattr(record, name) < float("inf"):
+            raise ConfigError(f"{name} is {getattr(record, name)}, expected 0 or more")
+    for name in shares:
+        if not 0 <= getattr(record, name) <= 1:
+            raise ConfigError(f"{name} is {getattr(record, name)}, expected 0 to 1")
+
+
+def to_toml(record: Any) -> str:
+    """The settings as a TOML file, each with what it means."""
+    return "".join(
+        f"{f.name} = {json.dumps(getattr(record, f.name))}  # {f.metadata['help']}\n"
+        for f in fields(record)
+    )
+
+
+def replaced(
+    start: Record, values: Mapping[str, Any], given: Mapping[str, str], name: str
+) -> Record:
+    """A record with some values replaced, and then others that are given as text.
+
+    `name` says where the values come from.
+    """
+    assert is_dataclass(start)
+    before = {f.name: getattr(start, f.name) for f in fields(start)}
+    for key in (*values, *given):
+        if key not in before:
+            raise ConfigError(f"{name}: there is no setting {key!r}; known are {sorted(before)}")
+    typed = {key: _parse_value(text) for key, text in given.items()}
+    return make_record({**before, **values, **typed}, type(start), name)
+
+
+def read_toml(path: Path, otherwise: str = "name a TOML file") -> dict[str, Any]:
+    """The values of a TOML file; `otherwise` ends the sentence that says there is none."""
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such file, and {otherwise}")
+    try:
+        return parse_toml(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not a TOML file ({error})") from None
+
+
+def parse_toml(text: str, name: str) -> dict[str, Any]:
+    """The values of TOML text."""
+    try:
+        values: dict[str, Any] = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not a TOML file ({error})") from None
+    return values
+
+
+def _parse_value(text: str) -> Any:
+    """A value as TOML would have it; a bare word is a string."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
