@@ -56,20 +56,23 @@ def build_index(
     with claim(out):
         _begin(out, _Begun(recipe, [*map(_describe, files)]))
         catalog = Catalog.create(out / CATALOG)
-        _embed(out, catalog, files, recipe=recipe, embedder=embedder, progress=progress)
-        if not catalog.count()[1]:
+        try:
+            _embed(out, catalog, files, recipe=recipe, embedder=embedder, progress=progress)
+            _, vectors, _ = catalog.count()
+            if not vectors:
+                shutil.rmtree(out)
+                named = ", ".join(file.name for file in files)
+                raise InputError(f"{named}: no word there to make an index of")
+        finally:
             catalog.close()
-            shutil.rmtree(out)
-            raise InputError(f"{', '.join(f.name for f in files)}: no word there to make an index")
         found = estimate(_parts(out), dim=recipe.dim(embedder), way=whitening)
-        store = _fill(out, found, kind=kind, rows=catalog.count()[1])
-        recipe = replace(recipe, kind=store.kind)
         found.write(out / WHITENING)
+        store = _fill(out, found, kind=kind, rows=vectors)
         store.save()
-        recipe.write(out / RECIPE)  # from now on it is an index
+        replace(recipe, kind=store.kind).write(out / RECIPE)  # from now on it is an index
         shutil.rmtree(out / _PARTS)
         (out / _BEGUN).unlink()
-        return Index(out, embedder, recipe=recipe, catalog=catalog, store=store, whitening=found)
+    return Index.open(out, embedder)
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def _begin(out: Path, begun: _Begun) -> None:
     if (out / RECIPE).exists():
         raise OutputError(f"{out}: an index already; add to it, or name another folder")
     if not (out / _BEGUN).exists():
-        if any(out.iterdir()):
+        if any(not path.name.startswith(".") for path in out.iterdir()):
             raise OutputError(f"{out}: not empty; name a new folder")
         text = json.dumps(asdict(begun))
         write_whole(out / _BEGUN, lambda file: file.write(text.encode()))

@@ -90,9 +90,13 @@ class Index:
                 "build the index again"
             )
         catalog = Catalog.open(folder / CATALOG)
-        return cls(
-            folder, embedder, recipe=recipe, catalog=catalog, store=store, whitening=whitening
-        )
+        try:
+            return cls(
+                folder, embedder, recipe=recipe, catalog=catalog, store=store, whitening=whitening
+            )
+        except BaseException:
+            catalog.close()
+            raise
 
     def __enter__(self) -> "Index":
         return self

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MOST_EXCERPTS = 24  # points with words beside them; more could not be read
-_COLOURS = "tab10"
+_MARKERS = "os^DvP*X"  # a new one when the ten colours have been used
 
 
 @dataclass(frozen=True)
@@ -73,15 +73,13 @@ def group_uses(uses: Sequence[Use], vectors: Vectors, *, clusters: int, seed: in
 
 
 def _draw_plane(panel: "Axes", plane: Plane, uses: Sequence[Use], groups: Groups) -> None:
-    from matplotlib import colormaps  # noqa: PLC0415  an extra, there by now
-
-    colours = colormaps[_COLOURS]
     places = np.array(groups.places)
     for group, name in enumerate(groups.names):
         points = plane.points[places == group]
         panel.scatter(
-            points[:, 0], points[:, 1], s=22, color=colours(group % 10), label=name, alpha=0.8
-        )
+            points[:, 0], points[:, 1], s=22, alpha=0.8, label=name,
+            color=f"C{group % 10}", marker=_MARKERS[group // 10 % len(_MARKERS)],
+        )  # fmt: skip
     low, high = plane.points[:, 0].min(), plane.points[:, 0].max()
     if high - low < 1e-6:  # layer 0 of one word
         panel.annotate(
