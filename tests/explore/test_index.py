@@ -106,6 +106,19 @@ def test_files_are_added_and_passages_deleted_for_good(index, model, tmp_path):
         assert texts_of(opened.search("The end.", k=1)) == ["The end."]
 
 
+@pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
+def test_every_kind_of_index_is_opened_changed_and_opened_again(model, text, tmp_path, kind):
+    build_index(model, [str(text)], tmp_path / "i", kind=kind).close()
+    (tmp_path / "new.txt").write_text("Quite another thing!\n")
+    with Index.open(tmp_path / "i", model) as index:
+        index.add([str(tmp_path / "new.txt")])
+        index.delete([1])
+    with Index.open(tmp_path / "i", model) as index:
+        assert index.recipe.kind == kind
+        assert texts_of(index.search("Quite another thing!", k=1)) == ["Quite another thing!"]
+        assert "He will play the violin." not in texts_of(index.search(LINES[0], k=20))
+
+
 def test_an_add_that_fails_leaves_the_index_as_it_was(index, model, tmp_path):
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"A good line that is far away from the bad one.\n" * 3 + b"\xff\n")

@@ -1,6 +1,8 @@
 import gzip
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elmokit.errors import InputError
 from elmokit.explore.passages import read_passages
@@ -9,9 +11,14 @@ from elmokit.text.files import find_files
 TEXT = "  It  rained.\tWe left early! \n\n   \nOne “more” line, didn't it? 他走了。我们笑了。\n"
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("passages")
+
+
 def passages_of(folder, text=TEXT, *, split="moses", unit="sentences"):
     path = folder / "text.txt"
-    path.write_text(text, "utf-8")
+    path.write_bytes(text.encode())
     return [*read_passages(find_files([str(path)]), split=split, unit=unit)]
 
 
@@ -22,6 +29,14 @@ def test_a_passage_stands_where_it_says(tmp_path, unit, split):
     for passage in passages_of(tmp_path, split=split, unit=unit):
         assert lines[passage.line - 1][passage.start : passage.end] == passage.text
         assert passage.text == passage.text.strip()
+
+
+@given(st.text(), st.sampled_from(["moses", "spaces", "characters"]))
+def test_any_text_is_found_where_it_stands(folder, text, split):
+    text = text.replace("\n", " ")
+    for passage in passages_of(folder, text, split=split):
+        assert passage.text == text.removeprefix("\ufeff")[passage.start : passage.end]
+        assert passage.words
 
 
 def test_sentences_and_paragraphs_are_cut_at_ends_and_at_lines(tmp_path):

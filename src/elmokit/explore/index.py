@@ -26,6 +26,7 @@ RECIPE, CATALOG, STORE, WHITENING = (
     "whitening.npy",
 )
 
+_VECTORS_AT_ONCE = 2**15  # of one word: there may be millions
 _WINDOWS_PER_PART = 4  # so much text is embedded between two steps that can be kept
 
 
@@ -133,7 +134,7 @@ class Index:
         uses = self._catalog.uses_of(word)
         if not uses:
             raise InputError(f"{self.folder}: no use of {word!r} is in the index")
-        cosines = self.store.vectors(uses) @ query[0]
+        cosines = np.concatenate([self.store.vectors(some) @ query[0] for some in _chunks(uses)])
         nearest = np.argsort(-cosines, kind="stable")[:k]
         return self._found([uses[place] for place in nearest], cosines[nearest])
 
@@ -215,6 +216,11 @@ def in_parts(passages: Iterable[Passage], embedder: Embedder) -> Iterator[list[P
     """Passages that are embedded together; the same ones, wherever a killed build goes on."""
     tokens = _WINDOWS_PER_PART * embedder.tokens_per_batch
     return in_windows(passages, tokens, lambda passage: len(passage.words))
+
+
+def _chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    for start in range(0, len(ids), _VECTORS_AT_ONCE):
+        yield ids[start : start + _VECTORS_AT_ONCE]
 
 
 def claim(folder: Path) -> Claim:

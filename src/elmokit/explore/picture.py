@@ -37,12 +37,10 @@ def draw_panels(
 ) -> None:
     """Draw a row of panels, each of a size in inches, into a file; its ending says which kind."""
     check_picture(path)
-    try:
-        import matplotlib  # noqa: PLC0415  an extra
-        from matplotlib.figure import Figure  # noqa: PLC0415
-        from matplotlib.font_manager import get_font_names  # noqa: PLC0415
-    except ImportError:
-        raise InputError("a picture needs matplotlib: pip install 'elmokit[plot]'") from None
+    import matplotlib  # noqa: PLC0415  an extra
+    from matplotlib.figure import Figure  # noqa: PLC0415
+    from matplotlib.font_manager import get_font_names  # noqa: PLC0415
+
     fonts = ["DejaVu Sans", *(font for font in _FONTS if font in get_font_names())]
     style: Any = {
         "font.family": fonts,
@@ -66,6 +64,10 @@ def draw_panels(
 
 
 def check_picture(path: Path) -> None:
-    """Refuse an ending that no picture of ours has."""
+    """Refuse an ending that no picture of ours has, and any picture without matplotlib."""
     if path.suffix.lower() not in _METADATA:
         raise InputError(f"{path}: a picture ends in .svg or .png")
+    try:
+        import matplotlib  # noqa: F401, PLC0415  an extra
+    except ImportError:
+        raise InputError("a picture needs matplotlib: pip install 'elmokit[plot]'") from None
