@@ -1,6 +1,7 @@
 """Text is indexed, searched, added and forgotten; nothing is lost, nothing is mixed up."""
 
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -242,6 +243,23 @@ def test_files_that_do_not_belong_together_are_refused(index, model, tmp_path):
     np.save(index.folder / "whitening.npy", np.ones((4, 3), np.float32))
     with pytest.raises(FormatError, match=r"vectors of \[3, 12\] numbers"):
         Index.open(index.folder, model)
+
+
+def test_a_text_that_changed_under_a_build_is_refused(model, tmp_path):
+    text, times = tmp_path / "text.txt", (1_000_000_000, 1_000_000_000)
+    text.write_bytes(b"One good line is here.\n" * 9 + b"\xff\n")
+    os.utime(text, times)
+    model.tokens_per_batch = 1
+    with pytest.raises(InputError, match="line 10: not UTF-8"):
+        build_index(model, [str(text)], tmp_path / "i")
+    text.write_bytes(b"One new! line is here.\n" * 9 + b"x\n")
+    os.utime(text, times)  # the same size, the same age
+    with pytest.raises(InputError, match=r"passage [0-9]+ is not what it was"):
+        build_index(model, [str(text)], tmp_path / "i")
+    text.write_bytes(b"One good line is here.\n" * 9 + b"x\n")
+    os.utime(text, times)
+    with build_index(model, [str(text)], tmp_path / "i") as index:
+        assert len(index) == 10
 
 
 BUILD = """

@@ -155,15 +155,18 @@ LOG = [
 
 
 def test_the_log_of_a_pretraining_run_becomes_curves(tmp_path):
-    (tmp_path / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in LOG))
+    lines = "".join(json.dumps(line) + "\n" for line in LOG)
+    (tmp_path / "log.jsonl").write_text(lines + '{"update": 30, "lo')  # being written
     loss, perplexity = read_curves(tmp_path)
     assert (loss.measure, loss.step) == ("sampled loss", "update")
     assert loss.points == {"forward": [(10, 5), (20, 4)], "backward": [(10, 6), (20, 5)]}
     assert perplexity.points == {"forward, zero": [(10, 30)], "forward, carry": [(10, 30)]}
+    perplexity.points["forward, zero"].append((20, 3000))
     draw_curve(tmp_path / "curve.svg", [loss, perplexity])
     svg = (tmp_path / "curve.svg").read_text("utf-8")
-    for said in ("sampled loss", "perplexity", "forward, zero", "update"):
+    for said in ("sampled loss", "perplexity", "forward, zero", "update", ">1,000<", ">200<"):
         assert said in svg
+    assert "mathdefault" not in svg  # formulas are not drawn: a word may be a dollar sign
 
 
 def test_the_log_of_a_task_becomes_curves(tmp_path):

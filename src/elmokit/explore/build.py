@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
@@ -15,7 +16,7 @@ from elmokit.errors import InputError, OutputError
 from elmokit.explore.catalog import Catalog
 from elmokit.explore.index import CATALOG, RECIPE, STORE, WHITENING, Index, claim, in_parts
 from elmokit.explore.nearest import FaissStore, Kind, choose_kind, load_faiss, sample_rows
-from elmokit.explore.passages import Unit, read_passages
+from elmokit.explore.passages import Passage, Unit, read_passages
 from elmokit.explore.recipe import Layers, Recipe, read_vectors
 from elmokit.explore.whitening import Way, Whitening, estimate
 from elmokit.formats.record import read_record
@@ -112,15 +113,25 @@ def _embed(
     """Keep the passages and their vectors, part by part; those that are there are passed over."""
     done, first, _ = catalog.count()
     passages = read_passages(files, split=recipe.split, unit=recipe.unit)
-    left = islice(passages, done, None)
+    _pass_over(passages, catalog, done, out)
     with Progress(None, unit="passages", shown=progress, done=done) as shown:
-        for part in in_parts(left, embedder):
+        for part in in_parts(passages, embedder):
             rows, vectors = read_vectors(recipe, embedder, part)
             _write_part(out, first, vectors)
             catalog.add(part, rows, first=first)
             catalog.commit()
             first += len(rows)
             shown.advance(sentences=len(part), words=sum(len(p.words) for p in part))
+
+
+def _pass_over(passages: Iterator[Passage], catalog: Catalog, done: int, out: Path) -> None:
+    """Read past what is there; refuse a text that is another one, as stdin's may be."""
+    last = deque(islice(passages, done), maxlen=1)
+    if [passage.text for passage in last] != catalog.last_text():
+        raise InputError(
+            f"{out}: passage {done} is not what it was when the build was begun; give the same "
+            "text, or remove the folder"
+        )
 
 
 def _write_part(out: Path, first: int, vectors: Vectors) -> None:

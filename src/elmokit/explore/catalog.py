@@ -142,6 +142,12 @@ class Catalog:
         with self._explained():
             return [id_ for (id_,) in self._rows.execute("SELECT id FROM vectors")]
 
+    def last_text(self) -> list[str]:
+        """The text of the passage that was added last, if there is one."""
+        with self._explained():
+            rows = self._rows.execute("SELECT text FROM passages ORDER BY id DESC LIMIT 1")
+            return [text for (text,) in rows]
+
     def count(self) -> tuple[int, int, int]:
         """How many passages there are, how many vectors, and the id after the vectors' last."""
         with self._explained():

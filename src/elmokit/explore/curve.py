@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 LOG = "log.jsonl"
 
 _MEASURES = ("loss", "sampled_loss", "perplexity", "scores")
+_WIDE = 10  # perplexities that differ by more than so many times are drawn by their logarithm
 _MANY_POINTS = 30  # from so many on, a line shows where they are
 
 
@@ -34,7 +35,8 @@ def read_curves(run: Path) -> list[Curve]:
     if not path.is_file():
         raise InputError(f"{path}: no such file; name the folder of elmo pretrain or elmo train")
     curves: dict[str, Curve] = {}
-    for number, line in enumerate(path.read_bytes().splitlines(), 1):
+    *lines, _ = path.read_bytes().split(b"\n")  # a line that is being written is none yet
+    for number, line in enumerate(lines, 1):
         try:
             record = json.loads(line)
             step = "update" if "update" in record else "epoch"
@@ -63,8 +65,11 @@ def draw_curve(path: Path, curves: Sequence[Curve]) -> None:
                 panel.plot(*zip(*points, strict=True), label=name or None, marker=marker)
             panel.set_title(curve.measure)
             panel.set_xlabel(curve.step)
-            if curve.measure == "perplexity":
-                panel.set_yscale("log")
+            values = [value for points in curve.points.values() for _, value in points]
+            if curve.measure == "perplexity" and max(values) > _WIDE * min(values):
+                panel.set_yscale("log", subs=[2, 5])
+                panel.yaxis.set_major_formatter("{x:,.0f}")
+                panel.yaxis.set_minor_formatter("{x:,.0f}")
             if any(curve.points):
                 panel.legend()
 
