@@ -19,7 +19,7 @@ FLAT_ROWS, HNSW_ROWS = 100_000, 2_000_000
 
 _LINKS, _BUILD_WIDTH, _SEARCH_WIDTH = 32, 200, 128  # of a graph
 _ROWS_PER_CELL_TRAINED = 64
-_SHARE_PROBED = 16  # of so many cells one is looked into
+_SHARE_PROBED, _LEAST_PROBES = 16, 8  # of so many cells one is looked into, and so many at least
 
 
 class Store(Protocol):
@@ -138,14 +138,15 @@ class FaissStore:
     def _parameters(self, k: int) -> Any:
         """How wide to search, and past what."""
         faiss = load_faiss()
-        options = {}
+        options, wider = {}, len(self) / (len(self) - len(self._gone))  # deleted ones are met too
         if self._gone:
             gone = faiss.IDSelectorBatch(np.array(sorted(self._gone), np.int64))
             options["sel"] = faiss.IDSelectorNot(gone)
         if self.kind == "hnsw":
-            return faiss.SearchParametersHNSW(efSearch=max(_SEARCH_WIDTH, 2 * k), **options)
+            width = int(max(_SEARCH_WIDTH, 2 * k) * wider)
+            return faiss.SearchParametersHNSW(efSearch=width, **options)
         if self.kind == "ivf":
-            probes = max(1, self._index.nlist // _SHARE_PROBED)
+            probes = int(max(_LEAST_PROBES, self._index.nlist // _SHARE_PROBED) * wider)
             return faiss.SearchParametersIVF(nprobe=probes, **options)
         return faiss.SearchParameters(**options)
 
