@@ -20,7 +20,7 @@ GROUPS = [
     {"embedder"},
     {"store", "table"},
     {"dump", "file"},
-    {"compat", "lm", "tasks"},
+    {"compat", "explore", "lm", "tasks"},
     {"cli"},
 ]
 DOORS = {
@@ -33,6 +33,10 @@ DOORS = {
     "zstandard": {"text/files.py"},
     "compression": {"text/files.py"},
     "safetensors": {"formats/native.py"},
+    "matplotlib": {"explore"},
+    "openTSNE": {"explore/projection.py"},
+    "faiss": {"explore/nearest.py"},
+    "sqlite3": {"explore/catalog.py"},
     "pydantic": {"formats/record.py"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -12,7 +12,8 @@ def elmo(capfd, monkeypatch):
 
     def run(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "argv", ["elmo", *map(str, arguments)])
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        given = io.BufferedReader(io.BytesIO(stdin))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(given))
         code = 0
         try:
             main()

@@ -66,7 +66,11 @@ def test_names_are_learnt_judged_and_found(elmo, train, place):
     ]
     mixes = succeeded(elmo("mix", "out-ner", "--plot", "mix.svg"))
     assert mixes.count("layer 2 0.") == 2
-    assert "<svg" in (place / "mix.svg").read_text()
+    assert "out-ner, input" in (place / "mix.svg").read_text()
+    succeeded(elmo("plot", "mix", "out-ner", "--out", "same.svg"))
+    assert (place / "same.svg").read_bytes() == (place / "mix.svg").read_bytes()
+    succeeded(elmo("plot", "curve", "out-ner"))
+    assert "precision" in (place / "curve.svg").read_text()
 
 
 def test_a_baseline_has_no_mix(elmo, train):

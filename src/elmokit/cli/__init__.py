@@ -11,12 +11,15 @@ from elmokit.cli.dump import dump
 from elmokit.cli.embed import embed
 from elmokit.cli.encode import encode
 from elmokit.cli.evaluate import evaluate
+from elmokit.cli.index import index
 from elmokit.cli.info import info
 from elmokit.cli.mix import mix
+from elmokit.cli.plot import plot
 from elmokit.cli.predict import predict
 from elmokit.cli.prepare import prepare
 from elmokit.cli.pretrain import pretrain
 from elmokit.cli.probe import probe
+from elmokit.cli.search import search
 from elmokit.cli.senses import senses
 from elmokit.cli.train import train
 from elmokit.errors import ElmokitError
@@ -32,11 +35,14 @@ app = typer.Typer(
 for verb in (
     embed, encode, evaluate, predict, dump, info, convert, prepare, pretrain,
     train, tag, roles, classify, entail, answer, corefer, mix, probe, senses,
+    search,
 ):  # fmt: skip
     # Every setting of a training is an option too.
     settable = verb in (pretrain, train)
     ways = {"allow_extra_args": settable, "ignore_unknown_options": settable}
     app.command(context_settings=ways)(verb)
+app.add_typer(index)
+app.add_typer(plot)
 
 
 def main() -> None:

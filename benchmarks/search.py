@@ -1,0 +1,206 @@
+"""A model becomes how well and how fast it searches: nearest passages, and answers to questions.
+
+    python benchmarks/search.py MODEL [--corpus FILE …] [--passages 10000 100000]
+        [--squad dev.json.xz] [--layers mean] [--pooling mean]
+
+Of the corpus: how many of the exact ten nearest each kind of store finds, how fast, and how long it
+takes to build. Of SQuAD: how often the paragraph of a question is the first found, or among ten, by
+the model with each whitening, by BM25 where bm25s is installed, and by both (reciprocal rank
+fusion). Markdown tables for people, one JSON line last for machines.
+"""
+
+import argparse
+import json
+import re
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+import elmokit
+from elmokit.explore.nearest import FaissStore, sample_rows
+from elmokit.explore.passages import Passage, read_passages
+from elmokit.explore.recipe import Recipe, read_vectors
+from elmokit.explore.whitening import estimate
+from elmokit.tasks.data.squad import read_squad
+from elmokit.text.files import find_files
+from elmokit.text.split import splitter
+
+Vectors = npt.NDArray[np.float32]
+Ranks = npt.NDArray[np.int64]  # (questions, paragraphs): the place of each paragraph, 0 the first
+
+KINDS = ("flat", "hnsw", "ivf")
+WAYS = ("none", "centre", "top", "zca")
+QUERIES = 1000
+K = 10
+PASSAGES_AT_ONCE = 4096
+FUSION = 60  # Cormack, Clarke and Buettcher, 2009
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", help="a folder or zip")
+    parser.add_argument("--corpus", nargs="+", default=[], help="files, folders, globs")
+    parser.add_argument("--passages", nargs="+", type=int, default=[10_000, 100_000])
+    parser.add_argument("--squad", type=Path, help="questions of SQuAD 1.1, packed or not")
+    parser.add_argument("--questions", type=int, help="of SQuAD, evenly from all", default=0)
+    parser.add_argument("--layers", default="mean", help="mean, top, concat or a layer's number")
+    parser.add_argument("--pooling", default="mean", choices=("mean", "max", "first", "last"))
+    parser.add_argument("--precision", default="float32", choices=("float32", "half", "int8"))
+    chosen = parser.parse_args()
+    model = elmokit.load(chosen.model, precision=chosen.precision)
+    layers = int(chosen.layers) if re.fullmatch("[0-9]+", chosen.layers) else chosen.layers
+    recipe = Recipe(
+        model.pretrained.fingerprint(), model.pretrained.split, "sentences", layers, chosen.pooling,
+        "zca", "auto",
+    )  # fmt: skip
+    results: dict[str, object] = {"model": recipe.model, "layers": layers}
+    if chosen.corpus:
+        results["stores"] = measure_stores(model, recipe, chosen.corpus, sorted(chosen.passages))
+        print_table(results["stores"])
+    if chosen.squad:
+        results["squad"] = measure_squad(model, recipe, chosen.squad, chosen.questions)
+        print_table(results["squad"])
+    print(json.dumps(results))
+
+
+def measure_stores(
+    model: elmokit.Embedder, recipe: Recipe, corpus: list[str], sizes: list[int]
+) -> list[dict[str, object]]:
+    """Each kind of store at each size, on the first passages; the queries are those after them."""
+    passages = read_passages(find_files(corpus), split=recipe.split, unit=recipe.unit)
+    started = time.perf_counter()
+    vectors = embed(model, recipe, islice(passages, sizes[-1] + QUERIES))
+    embedded = len(vectors) / (time.perf_counter() - started)
+    print(f"{len(vectors):,} passages, {embedded:,.0f} embedded a second\n")
+    if len(vectors) <= sizes[-1]:
+        raise SystemExit(f"the corpus has {len(vectors):,} passages, expected over {sizes[-1]:,}")
+    rows = []
+    for size in sizes:
+        whitening = estimate([vectors[:size]], dim=vectors.shape[1], way=recipe.whitening)
+        kept, queries = whitening.apply(vectors[:size]), whitening.apply(vectors[sizes[-1] :])
+        exact = None
+        for kind in KINDS:
+            row, found = measure_store(kind, kept, queries, exact)
+            exact = found if exact is None else exact  # the flat one comes first
+            rows.append({"passages": size, "kind": kind, **row})
+    return rows
+
+
+def measure_store(
+    kind: str, kept: Vectors, queries: Vectors, exact: npt.NDArray[np.int64] | None
+) -> tuple[dict[str, object], npt.NDArray[np.int64]]:
+    """What is measured of one store, and what it found."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "vectors")
+        started = time.perf_counter()
+        stride = max(1, len(kept) // sample_rows(kind, len(kept)))
+        sample = np.ascontiguousarray(kept[::stride])
+        store = FaissStore.create(path, kind=kind, sample=sample, rows=len(kept))
+        store.add(kept)
+        store.save()
+        built = time.perf_counter() - started
+        megabytes = path.stat().st_size / 1e6
+    started = time.perf_counter()
+    found = np.concatenate([store.search(query[None], K)[1] for query in queries])  # one by one
+    seconds = time.perf_counter() - started
+    exact = found if exact is None else exact
+    recall = np.mean([len({*a} & {*b}) / len(b) for a, b in zip(found, exact, strict=True)])
+    return {
+        f"recall@{K}": round(float(recall), 4),
+        "queries a second": round(len(queries) / seconds, 1),
+        "seconds to build": round(built, 2),
+        "MB": round(megabytes, 1),
+    }, found
+
+
+def measure_squad(
+    model: elmokit.Embedder, recipe: Recipe, path: Path, most: int
+) -> list[dict[str, object]]:
+    """How often each way finds the paragraph that a question was asked of."""
+    asked = read_squad(path, splitter(recipe.split).words)
+    paragraphs = [*dict.fromkeys(question.text for question in asked)]
+    asked = asked[:: max(1, len(asked) // most) if most else 1]
+    places = {text: place for place, text in enumerate(paragraphs)}
+    wanted = np.array([places[question.text] for question in asked])
+    questions = [" ".join(question.question) for question in asked]
+    print(f"\n{len(questions):,} questions, {len(paragraphs):,} paragraphs\n")
+
+    contexts = embed(model, recipe, as_passages(recipe, paragraphs))
+    queries = embed(model, recipe, as_passages(recipe, questions))
+    ranks: dict[str, Ranks] = {}
+    for way in WAYS:
+        whitening = estimate([contexts], dim=contexts.shape[1], way=way)
+        ranks[f"ELMo, {way}"] = ranked(whitening.apply(queries) @ whitening.apply(contexts).T)
+    words = bm25(paragraphs, questions)
+    if words is not None:
+        ranks["BM25"] = ranked(words)
+        ranks["BM25 and ELMo, zca"] = ranked(fused(ranks["BM25"], ranks["ELMo, zca"]))
+    return [
+        {
+            "by": name,
+            **{
+                f"recall@{k}": round(float((own[range(len(wanted)), wanted] < k).mean()), 4)
+                for k in (1, K)
+            },
+        }
+        for name, own in ranks.items()
+    ]
+
+
+def embed(model: elmokit.Embedder, recipe: Recipe, passages: Iterator[Passage]) -> Vectors:
+    """The vectors of passages, before any whitening."""
+    parts = []
+    while some := [*islice(passages, PASSAGES_AT_ONCE)]:
+        parts.append(read_vectors(recipe, model, some)[1])
+    return np.concatenate(parts)
+
+
+def as_passages(recipe: Recipe, texts: Sequence[str]) -> Iterator[Passage]:
+    for text in texts:
+        sentences = tuple(map(tuple, recipe.split_text(text)))
+        yield Passage("", 0, 0, len(text), text, sentences)
+
+
+def bm25(paragraphs: list[str], questions: list[str]) -> Vectors | None:
+    """The scores of paragraphs by the words they share with questions."""
+    try:
+        import bm25s
+    except ImportError:
+        print("BM25 is left out: pip install bm25s\n")
+        return None
+    index = bm25s.BM25()
+    index.index(
+        bm25s.tokenize(paragraphs, stopwords="en", show_progress=False), show_progress=False
+    )
+    split = bm25s.tokenize(questions, stopwords="en", return_ids=False, show_progress=False)
+    return np.stack([index.get_scores(words) for words in split])
+
+
+def ranked(scores: npt.NDArray[np.floating]) -> Ranks:
+    """The place of each paragraph when the best comes first; of equals, the earlier paragraph."""
+    order = np.argsort(-scores, 1, kind="stable")
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, np.arange(scores.shape[1])[None], 1)
+    return ranks
+
+
+def fused(*ranks: Ranks) -> npt.NDArray[np.float64]:
+    """One score of several orders: reciprocal rank fusion."""
+    return sum(1 / (FUSION + 1 + own) for own in ranks)
+
+
+def print_table(rows: list[dict[str, object]]) -> None:
+    names = [*rows[0]]
+    print("| " + " | ".join(names) + " |")
+    print("|" + " --- |" * len(names))
+    for row in rows:
+        print("| " + " | ".join(str(row[name]) for name in names) + " |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Files of text become an index to search, which takes more and forgets."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from elmokit.cli.options import Device, Model, PrecisionWay, Split, load, tell
+from elmokit.errors import InputError
+
+if TYPE_CHECKING:
+    from elmokit.explore.passages import Unit
+
+index = typer.Typer(
+    name="index",
+    help="Make and change an index for elmo search. Needs: pip install 'elmokit[search]'",
+    no_args_is_help=True,
+)
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="An index.")]
+Corpus = Annotated[
+    list[str],
+    typer.Argument(metavar="CORPUS...", help="Files, folders, globs, - for stdin; packed or not."),
+]
+
+
+@index.command()
+def build(
+    corpus: Corpus,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
+    model: Model = None,
+    paragraphs: Annotated[
+        bool, typer.Option("--paragraphs", help="A vector a line, not a sentence.")
+    ] = False,
+    words: Annotated[
+        bool, typer.Option("--words", help="A vector a word, to search its uses.")
+    ] = False,
+    layers: Annotated[str, typer.Option(help="mean, top, concat, or a layer's number.")] = "mean",
+    pooling: Annotated[
+        Literal["mean", "max", "first", "last"], typer.Option(help="How words become one vector.")
+    ] = "mean",
+    whitening: Annotated[
+        Literal["zca", "top", "centre", "none"],
+        typer.Option(help="What is taken out, by the corpus's own vectors."),
+    ] = "zca",
+    kind: Annotated[
+        Literal["auto", "flat", "hnsw", "ivf"],
+        typer.Option(help="Exact, a graph, or cells; auto: by the number of vectors."),
+    ] = "auto",
+    split: Split = None,
+    precision: PrecisionWay = "float32",
+    device: Device = "cpu",
+) -> None:
+    """Make an index of text; killed and started again, it goes on where it stopped.
+
+    Example: elmo index build wiki/*.txt --paragraphs --out wiki.index
+    """
+    from elmokit.explore.build import build_index  # noqa: PLC0415  (torch takes seconds)
+
+    if paragraphs and words:
+        raise InputError("--paragraphs and --words were given, expected one of them")
+    unit: Unit = "paragraphs" if paragraphs else "words" if words else "sentences"
+    number = re.fullmatch("-?[0-9]+", layers)
+    with build_index(
+        load(model, split=split, device=device, precision=precision),
+        corpus,
+        out,
+        unit=unit,
+        layers=int(layers) if number else layers,  # type: ignore[arg-type]
+        pooling=pooling,
+        whitening=whitening,
+        kind=kind,
+    ) as built:
+        tell(f"{out}: {len(built):,} passages, {len(built.store):,} vectors ({built.recipe.kind})")
+
+
+@index.command()
+def add(
+    folder: Folder,
+    corpus: Corpus,
+    model: Model = None,
+    precision: PrecisionWay = "float32",
+    device: Device = "cpu",
+) -> None:
+    """Take more files into an index: all of their passages, or none.
+
+    Example: elmo index add wiki.index news.txt
+    """
+    from elmokit.explore.index import Index  # noqa: PLC0415  (torch takes seconds)
+
+    with Index.open(folder, load(model, device=device, precision=precision)) as opened:
+        added = opened.add(corpus)
+        tell(f"{folder}: {added:,} passages more, {len(opened):,} in all")
+
+
+@index.command()
+def delete(
+    folder: Folder,
+    ids: Annotated[
+        list[int] | None,
+        typer.Argument(metavar="ID...", help="Of passages, as a search shows them."),
+    ] = None,
+    file: Annotated[
+        list[str] | None, typer.Option(help="A file whose passages go; may be repeated.")
+    ] = None,
+    model: Model = None,
+) -> None:
+    """Take passages out of an index, by id or by file.
+
+    Example: elmo index delete wiki.index 17 42 --file news.txt
+    """
+    from elmokit.explore.index import Index  # noqa: PLC0415  (torch takes seconds)
+
+    with Index.open(folder, load(model)) as opened:
+        gone = [*(ids or ()), *(id_ for name in file or () for id_ in opened.passages_of(name))]
+        if not gone:
+            raise InputError("nothing to delete: give ids, or --file")
+        opened.delete(gone)
+        tell(f"{folder}: {len(set(gone)):,} passages less, {len(opened):,} in all")

@@ -1,0 +1,137 @@
+"""Words, sentences, mixes and runs become pictures: SVG or PNG, by the ending."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elmokit.cli.mix import Folders, plot_mixes, read_mixes
+from elmokit.cli.options import Device, Model, Split, Text, lines_of, load, tell
+from elmokit.errors import InputError
+
+plot = typer.Typer(
+    name="plot",
+    help="Draw what a model knows, or how it learnt. Needs: pip install 'elmokit[plot]'",
+    no_args_is_help=True,
+)
+
+Layer = Annotated[
+    list[int] | None,
+    typer.Option("--layer", help="A layer to draw; may be repeated.", show_default="all"),
+]
+
+
+@plot.command()
+def senses(
+    word: Annotated[str, typer.Argument(metavar="WORD", help="As it is written, in any case.")],
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE",
+            help="A text a line, or label TAB text; - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A picture.")] = Path("senses.svg"),
+    model: Model = None,
+    prefix: Annotated[bool, typer.Option("--prefix", help="All words that begin so.")] = False,
+    clusters: Annotated[int, typer.Option(min=1, help="Colours, if nothing is labelled.")] = 2,
+    tsne: Annotated[bool, typer.Option("--tsne", help="By t-SNE instead of PCA.")] = False,
+    layer: Layer = None,
+    projector: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write the last layer drawn for TensorBoard's projector too.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of clusters and t-SNE.")] = 0,
+    split: Split = None,
+    device: Device = "cpu",
+    text: Text = None,
+) -> None:
+    """Draw where each use of a word stands, one panel a layer.
+
+    Example: elmo plot senses bank sentences.txt --out bank.svg
+    """
+    from elmokit.explore.picture import check_picture  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.explore.projector import write_projector  # noqa: PLC0415
+    from elmokit.explore.senses import draw_senses  # noqa: PLC0415
+    from elmokit.explore.uses import embed_uses, find_uses  # noqa: PLC0415
+
+    check_picture(out)
+    with lines_of(source, text) as lines:
+        embedder = load(model, split=split, device=device)
+        layers = _layers(layer, embedder.layers)
+        name = "--text" if source is None else source
+        uses = find_uses(word, lines, name=name, split=embedder.split, prefix=prefix)
+    vectors = embed_uses(embedder, uses)
+    groups = draw_senses(out, uses, vectors, layers=layers, clusters=clusters, tsne=tsne, seed=seed)
+    if projector is not None:
+        write_projector(projector, uses, vectors[layers[-1]], groups)
+    tell(f"{out}: {len(uses)} uses of {word}, {', '.join(groups.names[:10])}")
+
+
+@plot.command()
+def similarity(
+    first: Annotated[str, typer.Argument(metavar="SENTENCE")],
+    second: Annotated[str, typer.Argument(metavar="SENTENCE")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A picture.")] = Path("similarity.svg"),
+    model: Model = None,
+    layer: Layer = None,
+    split: Split = None,
+    device: Device = "cpu",
+) -> None:
+    """Draw how alike the words of two sentences are, one panel a layer.
+
+    Example: elmo plot similarity "He sat on the bank." "The bank lent money."
+    """
+    from elmokit.explore.picture import check_picture  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.explore.similarity import compare_words, draw_similarity  # noqa: PLC0415
+
+    check_picture(out)
+    embedder = load(model, split=split, device=device)
+    layers = _layers(layer, embedder.layers)
+    one, other = ([w for words in embedder.split(text) for w in words] for text in (first, second))
+    draw_similarity(out, one, other, compare_words(embedder, one, other), layers=layers)
+    tell(f"{out}: {len(one)} by {len(other)} words")
+
+
+@plot.command()
+def mix(
+    folders: Folders,
+    out: Annotated[Path, typer.Option("--out", "-o", help="A picture.")] = Path("mix.svg"),
+) -> None:
+    """Draw how much of each layer tasks learnt to use.
+
+    Example: elmo plot mix ner srl --out mix.svg
+    """
+    plot_mixes(read_mixes(folders), out)
+
+
+@plot.command()
+def curve(
+    run: Annotated[
+        Path, typer.Argument(metavar="RUN", help="What elmo pretrain or elmo train made.")
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="A picture.")] = Path("curve.svg"),
+) -> None:
+    """Draw how a run went: its losses, and its perplexities or scores on held-out text.
+
+    Example: elmo plot curve run --out curve.svg
+    """
+    from elmokit.explore.curve import draw_curve, read_curves  # noqa: PLC0415  (numpy, later)
+
+    curves = read_curves(run)
+    draw_curve(out, curves)
+    tell(f"{out}: {', '.join(curve.measure for curve in curves)}")
+
+
+def _layers(asked: Sequence[int] | None, layers: int) -> list[int]:
+    """The layers to draw, each there."""
+    for layer in asked or ():
+        if not 0 <= layer < layers:
+            raise InputError(f"layer {layer} was asked for, but the model has 0 to {layers - 1}")
+    return [*(asked or range(layers))]

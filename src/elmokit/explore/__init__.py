@@ -1,0 +1,1 @@
+"""Vectors become what can be seen and searched: looking, without learning."""

@@ -1,0 +1,95 @@
+"""Passages become the vectors of an index, by a recipe that is kept with it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from elmokit.embedder import Embedder
+from elmokit.errors import InputError
+from elmokit.explore.catalog import Row
+from elmokit.explore.nearest import Kind
+from elmokit.explore.passages import Passage, Unit
+from elmokit.explore.whitening import Way
+from elmokit.formats.record import read_record
+from elmokit.pooling import Pooling, Reduction, Vectors
+from elmokit.text.split import splitter
+from elmokit.whole import write_whole
+
+Layers = Literal["mean", "top", "concat"] | int
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How text became the vectors of an index: everything that a query must repeat."""
+
+    model: str  # the fingerprint of the biLM
+    split: str
+    unit: Unit
+    layers: Layers
+    pooling: Pooling
+    whitening: Way
+    kind: Kind | Literal["auto"]
+    format: Literal["elmokit-index"] = "elmokit-index"
+    version: Literal[1] = 1
+
+    def dim(self, embedder: Embedder) -> int:
+        """The size of a vector."""
+        return embedder.dim * (embedder.layers if self.layers == "concat" else 1)
+
+    def check_model(self, embedder: Embedder, folder: Path) -> None:
+        """Refuse a model whose vectors cannot be compared with the index's."""
+        found = embedder.pretrained.fingerprint()
+        if found != self.model:
+            raise InputError(
+                f"{folder}: built with another model ({self.model[:12]}, not {found[:12]}); name "
+                "the one it was built with"
+            )
+        if embedder.state_way == "carry":
+            raise InputError("an index needs vectors that depend on their text alone: not 'carry'")
+
+    def split_text(self, text: str) -> list[list[str]]:
+        """The sentences of a query, cut as the index's text was."""
+        way = splitter(self.split)
+        return [words for sentence in way.sentences(text) if (words := way.words(sentence))]
+
+    def write(self, path: Path) -> None:
+        """Keep it in a JSON file."""
+        text = json.dumps(asdict(self), indent=1) + "\n"
+        write_whole(path, lambda file: file.write(text.encode()))
+
+    @classmethod
+    def read(cls, path: Path) -> "Recipe":
+        """What `write` kept."""
+        return read_record(path, cls, "what elmo index build writes")
+
+
+def read_vectors(
+    recipe: Recipe, embedder: Embedder, passages: Sequence[Passage]
+) -> tuple[list[Row], Vectors]:  # rows, (rows, dim)
+    """What has a vector in the passages, and the vectors, before any whitening."""
+    reduction = Reduction.of(recipe.layers, recipe.pooling)
+    sentences = [list(sentence) for passage in passages for sentence in passage.sentences]
+    stream = embedder.embed_stream(sentences, layers=reduction.layers, progress=False)
+    rows: list[Row] = []
+    vectors: list[npt.NDArray[np.floating]] = []
+    for number, passage in enumerate(passages):
+        words = np.concatenate([reduction.reduce(next(stream)) for _ in passage.sentences])
+        if recipe.unit == "words":
+            places = [place for place, word in enumerate(passage.words) if is_word(word)]
+            rows += (Row(number, passage.words[place], place) for place in places)
+            vectors.extend(words[places].astype(np.float16))  # as they are kept: there are many
+        else:
+            rows.append(Row(number))
+            vectors.append(reduction.pool(words))
+    empty = np.zeros((0, recipe.dim(embedder)), np.float32)
+    return rows, np.stack(vectors).astype(np.float32) if vectors else empty
+
+
+def is_word(word: str) -> bool:
+    """Whether it has a letter or a digit, and is not a mark only."""
+    return any(character.isalnum() for character in word)

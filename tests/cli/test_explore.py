@@ -1,0 +1,131 @@
+"""Pictures and indexes are made as a person would type it."""
+
+import json
+import sys
+
+import pytest
+
+from elmokit.model.parallel import using_threads
+from made import make_folder
+from typed import failed, succeeded
+
+TEXT = "He will play the violin. She was late.\nThe children play in the street.\n银行 play\n"
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    with using_threads(1):
+        yield
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    (tmp_path / "text.txt").write_text(TEXT, "utf-8")
+    (tmp_path / "new.txt").write_text("Something new.\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def built(elmo, place, model_folder):
+    _, told, code = elmo("index", "build", "text.txt", "--out", "index", "-m", model_folder)
+    assert (told, code) == ("index: 4 passages, 4 vectors (flat)\n", 0)
+    return "index"
+
+
+@pytest.fixture
+def search(elmo, built, model_folder):
+    def run(*arguments, index=built):
+        return elmo("search", index, *arguments, "-m", model_folder)
+
+    return run
+
+
+def test_passages_are_found_with_where_they_stand(search):
+    first, second = succeeded(search("She was late.", "-k", "2")).splitlines()
+    assert first.endswith("  2  text.txt:1  She was late.")
+    assert float(first.split()[0]) == pytest.approx(1, abs=2e-3)
+    assert "text.txt:" in second
+    found = json.loads(succeeded(search("银行 play", "-k", "1", "--json")))
+    assert found["text"] == "银行 play"
+    assert (found["line"], found["start"], found["end"]) == (3, 0, 7)
+
+
+def test_an_index_takes_more_and_forgets(elmo, search, model_folder):
+    _, told, _ = elmo("index", "add", "index", "new.txt", "-m", model_folder)
+    assert told == "index: 1 passages more, 5 in all\n"
+    assert "new.txt:1" in succeeded(search("Something new.", "-k", "1"))
+    _, told, _ = elmo("index", "delete", "index", "2", "--file", "new.txt", "-m", model_folder)
+    assert told == "index: 2 passages less, 3 in all\n"
+    assert "new.txt" not in succeeded(search("Something new."))
+    failed(elmo("index", "delete", "index", "-m", model_folder), "nothing to delete: give ids")
+    failed(elmo("index", "delete", "index", "2", "-m", model_folder), "no passage has the id 2")
+
+
+def test_uses_of_a_word_are_found(elmo, search, place, model_folder):
+    line = TEXT.encode()
+    build = "index", "build", "-", "-o", "uses", "--words", "--kind", "hnsw", "-m", model_folder
+    succeeded(elmo(*build, stdin=line))
+    found = succeeded(search("--word", "play", "He will play the violin.", "-k", "2", index="uses"))
+    assert found.splitlines()[0].endswith("  -:1  play  He will play the violin.")
+    assert found.count("  play  ") == 2
+    any_word = search("--word", "play", "--any", "We play.", "--json", "-k", "9", index="uses")
+    assert len({json.loads(line)["word"] for line in succeeded(any_word).splitlines()}) > 3
+    failed(search("--word", "sing", "We play.", index="uses"), "'sing' is not a word of the")
+    failed(search("--word", "sing", "We sing.", index="uses"), "no use of 'sing' is in the index")
+    failed(search("We play.", index="uses"), "an index of words; say which word")
+
+
+def test_mistakes_with_an_index_are_one_line(elmo, search, place, model_folder, monkeypatch):
+    (place / "other").mkdir()
+    other = make_folder(place / "other", size=1.3)
+    failed(elmo("search", "index", "play", "-m", other), "built with another model")
+    failed(search("play", index="none"), "none: no index there; make one first")
+    failed(search("--any", "play"), "--any was given without --word")
+    failed(search("play", "-k", "0"), "-k", code=2)
+    build = "index", "build", "text.txt", "-m", model_folder
+    failed(elmo(*build, "--out", "index"), "an index already")
+    failed(elmo(*build, "--out", "i", "--words", "--paragraphs"), "expected one of them")
+    failed(elmo(*build, "--out", "i", "--layers", "top1"), "layers is 'top1'")
+    failed(elmo("index", "build", "no.txt", "-o", "i", "-m", model_folder), "no.txt: No such file")
+    (place / "index" / "vectors.faiss").write_bytes(b"")
+    failed(search("play"), "FAISS cannot read it")
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    failed(elmo(*build, "--out", "i"), "searching needs FAISS: pip install 'elmokit[search]'")
+    assert not (place / "i").exists()
+
+
+@pytest.mark.parametrize("way", ["file", "stdin", "text"])
+def test_senses_are_drawn(elmo, place, model_folder, way):
+    given = {"file": ["text.txt"], "stdin": ["-"], "text": ["--text", TEXT]}[way]
+    options = "--projector", "projector", "-m", model_folder
+    _, told, code = elmo("plot", "senses", "play", *given, *options, stdin=TEXT.encode())
+    assert (told, code) == ("senses.svg: 3 uses of play, cluster 1, cluster 2\n", 0)
+    svg = (place / "senses.svg").read_text("utf-8")
+    assert "layer 2" in svg
+    assert "银 行 play" in svg  # as Moses splits it
+    assert (place / "projector" / "vectors.tsv").read_text().count("\n") == 3
+
+
+def test_sentences_are_compared_and_curves_drawn(elmo, place, model_folder):
+    sentences = "He sat.", "The cat sat down."
+    succeeded(
+        elmo("plot", "similarity", *sentences, "-o", "s.png", "--layer", "1", "-m", model_folder)
+    )
+    assert (place / "s.png").read_bytes().startswith(b"\x89PNG")
+    (place / "log.jsonl").write_text('{"epoch": 1, "loss": 2.5, "scores": {"f1": 0.5}}\n')
+    _, told, code = elmo("plot", "curve", ".")
+    assert (told, code) == ("curve.svg: loss, scores\n", 0)
+    assert "f1" in (place / "curve.svg").read_text("utf-8")
+
+
+def test_mistakes_with_pictures_are_one_line(elmo, place, model_folder, monkeypatch):
+    senses = "plot", "senses", "play", "text.txt", "-m", model_folder
+    failed(elmo(*senses, "-o", "a.pdf"), "a.pdf: a picture ends in .svg or .png")
+    failed(elmo(*senses, "--layer", "3"), "layer 3 was asked for, but the model has 0 to 2")
+    failed(elmo(*senses, "--tsne"), "t-SNE needs five uses or more")
+    failed(elmo("plot", "senses", "plays", "text.txt", "-m", model_folder), "no use of 'plays'")
+    failed(elmo("plot", "curve", "none"), "name the folder of elmo pretrain or elmo train")
+    failed(elmo("plot", "mix", "none"), "no task.json")
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    failed(elmo(*senses), "a picture needs matplotlib: pip install 'elmokit[plot]'")

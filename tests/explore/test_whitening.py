@@ -1,0 +1,67 @@
+import numpy as np
+import pytest
+
+from elmokit.errors import FormatError
+from elmokit.explore.whitening import Whitening, estimate
+
+
+@pytest.fixture(scope="module")
+def corpus():
+    """Vectors with a large mean and one loud direction, as a language model's are."""
+    random = np.random.default_rng(0)
+    mixed = random.standard_normal((4000, 8)) @ random.standard_normal((8, 8))
+    loud = np.outer(random.standard_normal(4000), np.full(8, 9.0))
+    return (mixed + loud + 20).astype(np.float32)
+
+
+def test_parts_give_what_the_whole_gives(corpus):
+    whole = estimate([corpus], dim=8, way="zca")
+    parts = estimate(iter([corpus[:1000], corpus[1000:]]), dim=8, way="zca")
+    np.testing.assert_allclose(whole.map, parts.map, rtol=1e-4, atol=1e-6)
+
+
+def test_zca_makes_all_directions_nearly_equally_loud(corpus):
+    found = estimate([corpus], dim=8, way="zca")
+    before = np.linalg.eigvalsh(np.cov(corpus, rowvar=False))
+    after = np.linalg.eigvalsh(np.cov((corpus - found.mean) @ found.map, rowvar=False))
+    assert before.max() / before.min() > 1000
+    assert after.max() / after.min() < 4  # the quietest is drawn up less: it may be chance
+    np.testing.assert_allclose(found.map, found.map.T, atol=1e-6)  # nothing is turned
+
+
+def test_of_few_rows_no_direction_is_blown_up(corpus):
+    few = estimate([corpus[:3]], dim=8, way="zca")
+    assert np.linalg.cond(few.map) < 10
+
+
+def test_top_is_deaf_to_the_loudest_direction(corpus):
+    found = estimate([corpus], dim=8, way="top")
+    _, _, directions = np.linalg.svd(corpus - corpus.mean(0), full_matrices=False)
+    assert np.abs(directions[0] @ found.map).max() < 1e-4
+    np.testing.assert_allclose(directions[1] @ found.map, directions[1], atol=1e-4)
+
+
+def test_centred_vectors_tell_more_than_raw_ones(corpus):
+    raw = estimate([corpus], dim=8, way="none").apply(corpus[:100])
+    centred = estimate([corpus], dim=8, way="centre").apply(corpus[:100])
+    unit = corpus[:100] / np.linalg.norm(corpus[:100], axis=1, keepdims=True)
+    np.testing.assert_allclose(raw, unit, atol=1e-6)
+    assert (centred @ centred.T).std() > (raw @ raw.T).std()
+
+
+def test_what_has_no_length_stays_zero():
+    found = Whitening(np.ones(3, np.float32), np.eye(3, dtype=np.float32))
+    np.testing.assert_array_equal(found.apply(np.ones((1, 3), np.float16)), [[0, 0, 0]])
+
+
+def test_a_whitening_is_kept_to_the_bit_and_damage_is_named(corpus, tmp_path):
+    found, path = estimate([corpus], dim=8, way="zca"), tmp_path / "whitening.npy"
+    found.write(path)
+    np.testing.assert_array_equal(Whitening.read(path).map, found.map)
+    np.testing.assert_array_equal(Whitening.read(path).mean, found.mean)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(FormatError, match="not an array"):
+        Whitening.read(path)
+    np.save(path, np.ones((2, 2), np.float32))
+    with pytest.raises(FormatError, match="expected float32 with one row more"):
+        Whitening.read(path)
