@@ -21,6 +21,7 @@ GROUPS = [
     {"store", "table"},
     {"dump", "file"},
     {"compat", "lm", "tasks"},
+    {"server"},
     {"cli"},
 ]
 DOORS = {
@@ -29,11 +30,13 @@ DOORS = {
     "typer": {"cli"},
     "rich": {"cli"},
     "fastapi": {"server"},
+    "starlette": {"server"},
+    "uvicorn": {"server"},
     "sacremoses": {"text/moses.py"},
     "zstandard": {"text/files.py"},
     "compression": {"text/files.py"},
     "safetensors": {"formats/native.py"},
-    "pydantic": {"formats/record.py"},
+    "pydantic": {"formats/record.py", "server/forms.py"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

@@ -18,6 +18,7 @@ from elmokit.cli.prepare import prepare
 from elmokit.cli.pretrain import pretrain
 from elmokit.cli.probe import probe
 from elmokit.cli.senses import senses
+from elmokit.cli.serve import serve
 from elmokit.cli.train import train
 from elmokit.errors import ElmokitError
 
@@ -31,7 +32,7 @@ app = typer.Typer(
 )
 for verb in (
     embed, encode, evaluate, predict, dump, info, convert, prepare, pretrain,
-    train, tag, roles, classify, entail, answer, corefer, mix, probe, senses,
+    train, tag, roles, classify, entail, answer, corefer, mix, probe, senses, serve,
 ):  # fmt: skip
     # Every setting of a training is an option too.
     settable = verb in (pretrain, train)
