@@ -1,15 +1,21 @@
 import json
-from contextlib import ExitStack
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
+from fastapi import APIRouter
 
 import elmokit
 from elmokit.server.desk import Desk
+from elmokit.server.jobs import Job
 from elmokit.server.limits import Limits
 from elmokit.server.metrics import Metrics
 from elmokit.server.running import listening
+from elmokit.server.sentences import Sentences
 from made import make_folder
 
 
@@ -28,12 +34,14 @@ def serving():
     """Start services that end with the module: a desk and a function that asks them."""
     with ExitStack() as running:
 
-        def start(model, *, token=None, groups=(), **limits):
+        def start(model, *, token=None, **limits):
             desk = Desk(Limits(**limits), Metrics())
-            url = running.enter_context(listening(desk, token=token, groups=groups))
+            gate = Gate(desk)
+            url = running.enter_context(listening(desk, token=token, groups=[gate.router]))
+            running.callback(gate.release.set)
             if model is not None:
                 desk.open(model)
-            return Served(url, desk)
+            return Served(url, desk, gate)
 
         yield start
 
@@ -43,11 +51,48 @@ def served(serving, language_model):
     return serving(language_model)
 
 
+class Gate:
+    """A route of its own, /hold, that keeps the model busy until it is released."""
+
+    def __init__(self, desk):
+        self.entered, self.release = threading.Event(), threading.Event()
+        self.router = APIRouter()
+
+        @self.router.post("/hold", include_in_schema=False)
+        async def hold():
+            return await desk.ask(lambda _: Job(Sentences([], []), 1, self._hold))
+
+    def _hold(self, _, jobs):
+        self.entered.set()
+        assert self.release.wait(20)
+        return ["held" for _ in jobs]
+
+
 class Served:
     """A service, and requests to it through a socket."""
 
-    def __init__(self, url, desk):
-        self.url, self.desk = url, desk
+    def __init__(self, url, desk, gate):
+        self.url, self.desk, self.gate = url, desk, gate
+
+    @contextmanager
+    def held(self):
+        """The model is busy until the block ends."""
+        self.gate.entered.clear()
+        self.gate.release.clear()
+        with ThreadPoolExecutor(1) as pool:
+            holding = pool.submit(self.ask, "/hold", b"")
+            assert self.gate.entered.wait(20)
+            try:
+                yield
+            finally:
+                self.gate.release.set()
+        assert holding.result()[0] in (200, 503)
+
+    def wait_until(self, true, seconds=10):
+        end = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < end, "it did not become true"
+            time.sleep(0.005)
 
     def connect(self):
         return HTTPConnection(urlsplit(self.url).hostname, urlsplit(self.url).port, timeout=20)
