@@ -20,7 +20,7 @@ from elmokit.text.vocabulary import Vocabulary
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "elmokit"
-PAGES = ["README.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md"]
+PAGES = ["README.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md", "docs/serve.md"]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # Runs the blocks of a page in order, all Python in one namespace, and marks the end of each.

@@ -75,3 +75,12 @@ def test_a_busy_service_is_asked_again_and_not_for_ever(serving, language_model)
 def test_nobody_there_is_an_error_of_the_service():
     with pytest.raises(ServiceError, match=r"http://127\.0\.0\.1:9: .*refused"):
         Client("http://127.0.0.1:9").encode(["a"])
+
+
+def test_the_client_waits_until_a_service_is_ready(serving, language_model):
+    early = serving(None)
+    with pytest.raises(ServiceError, match="still being loaded"):
+        Client(early.url).wait_until_ready(0.1)
+    threading.Timer(0.2, early.desk.open, [language_model]).start()
+    Client(early.url).wait_until_ready()
+    assert early.told("/ready")

@@ -104,21 +104,34 @@ class Client:
         """For each `___` of a text the k words that fit best."""
         return [_guesses(gap) for gap in self._told("/fill", {"text": text, "k": k})["gaps"]]
 
+    def wait_until_ready(self, seconds: float = 60.0) -> None:
+        """Return when the service takes requests; its last refusal is raised after `seconds`."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                self._ask_once("GET", "/ready", None, _JSON)
+                return
+            except ServiceError:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.1)
+
     def _told(self, path: str, form: dict[str, Any]) -> Any:
         return json.loads(self._ask(path, form, _JSON))
 
     def _ask(self, path: str, form: dict[str, Any], accept: str) -> bytes:
         """The body of an answer; a busy service is asked again."""
+        body = json.dumps(form).encode()
         for retry in range(self._retries + 1):
             try:
-                return self._ask_once(path, form, accept)
+                return self._ask_once("POST", path, body, accept)
             except ServiceError as error:
                 if error.retry_after is None or retry == self._retries:
                     raise
                 time.sleep(min(error.retry_after, self._most_wait))
         raise AssertionError("the last try returns or raises")
 
-    def _ask_once(self, path: str, form: dict[str, Any], accept: str) -> bytes:
+    def _ask_once(self, method: str, path: str, body: bytes | None, accept: str) -> bytes:
         headers = {"Content-Type": _JSON, "Accept": accept}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -126,8 +139,7 @@ class Client:
         assert self._parts.hostname is not None
         connection = kind(self._parts.hostname, self._parts.port, timeout=self._timeout)
         try:
-            body = json.dumps(form).encode()
-            connection.request("POST", self._parts.path.rstrip("/") + path, body, headers)
+            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
             response = connection.getresponse()
             answer = response.read()
         except (OSError, HTTPException) as error:

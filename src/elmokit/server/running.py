@@ -69,6 +69,5 @@ def _bound(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
-        raise InputError(
-            f"{host}:{port}: {error.strerror or error}; choose another --host or --port"
-        ) from None
+        reason = str(error.strerror).split(" (while")[0]  # where, Python says there
+        raise InputError(f"{host}:{port}: {reason}; choose another --host or --port") from None
