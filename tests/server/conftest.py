@@ -7,10 +7,11 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 
 import elmokit
 from elmokit.server.desk import Desk
+from elmokit.server.guard import END
 from elmokit.server.jobs import Job
 from elmokit.server.limits import Limits
 from elmokit.server.metrics import Metrics
@@ -59,8 +60,9 @@ class Gate:
         self.router = APIRouter()
 
         @self.router.post("/hold", include_in_schema=False)
-        async def hold():
-            return await desk.ask(lambda _: Job(Sentences([], []), 1, self._hold))
+        async def hold(request: Request):
+            job = Job(Sentences([], []), 1, self._hold)
+            return await desk.ask(lambda _: job, request.scope[END])
 
     def _hold(self, _, jobs):
         self.entered.set()

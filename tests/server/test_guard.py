@@ -93,7 +93,7 @@ def test_only_so_many_requests_are_open(strict):
 
 
 def test_a_client_that_does_not_read_its_answer_harms_nobody(serving, language_model):
-    generous = serving(language_model, seconds=1)
+    generous = serving(language_model, seconds=1, answer_bytes=2_000_000)
     body = json.dumps({"texts": [[f"w{k}" for k in range(20)]] * 350}).encode()
     with _connected(generous, buffer=4096) as deaf:
         deaf.sendall(
@@ -103,8 +103,17 @@ def test_a_client_that_does_not_read_its_answer_harms_nobody(serving, language_m
         assert deaf.recv(12) == b"HTTP/1.1 200"
         assert generous.desk.metrics.requests["/embed", 200] == 0
         assert generous.told("/encode", FORM)
+        status, sentence = generous.refused("/embed", json.loads(body))
+        assert (status, "take most of 2,000,000 bytes" in sentence) == (429, True)
         generous.wait_until(lambda: generous.desk.metrics.requests["/embed", 200] == 1)
-    assert generous.told("/encode", FORM)
+    assert len(generous.told("/embed", json.loads(body))["sentences"]) == 350
+
+
+def test_vectors_that_would_take_too_much_memory_are_refused(serving, language_model):
+    small = serving(language_model, answer_bytes=1000)
+    assert small.told("/embed", {"texts": [["a"]], "layers": 0})
+    status, sentence = small.refused("/embed", {"texts": [["a"] * 10]})
+    assert (status, "would take 1,728 bytes, the limit is 1,000" in sentence) == (413, True)
 
 
 def test_what_is_no_http_is_refused(served):

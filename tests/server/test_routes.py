@@ -57,6 +57,12 @@ def test_encode_gives_one_vector_a_text(served, language_model, layers, pooling)
     np.testing.assert_array_equal(np.load(io.BytesIO(body)), expected)
 
 
+def test_a_word_with_spaces_is_a_word(served):
+    (sentence,) = served.told("/embed", {"texts": [["a dog"]], "layers": 0})["sentences"]
+    assert (sentence["words"], len(sentence["vectors"][0])) == (["a dog"], 1)
+    assert served.told("/score", {"texts": [["a dog"]]})["perplexity"]["words"] == 1
+
+
 def test_no_texts_have_no_vectors(served):
     assert served.told("/embed", {"texts": []}) == {"layers": [0, 1, 2], "sentences": []}
     assert served.told("/encode", {"texts": []}) == {"vectors": []}

@@ -36,6 +36,9 @@ def serve(
     fill_tokens: Annotated[
         int, typer.Option(min=1, help="Words that filling gaps reads, at most.")
     ] = 32768,
+    answer_bytes: Annotated[
+        int, typer.Option(min=1, help="Of vectors computed or not yet sent, at most.")
+    ] = 2**30,
     queue: Annotated[int, typer.Option(min=1, help="Requests that wait, at most.")] = 64,
     seconds: Annotated[float, typer.Option(min=1, help="For an answer, at most.")] = 30.0,
     batch_tokens: Annotated[
@@ -67,6 +70,7 @@ def serve(
         texts=texts,
         tokens=tokens,
         fill_tokens=fill_tokens,
+        answer_bytes=answer_bytes,
         queue=queue,
         open=4 * queue,
         seconds=seconds,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from elmokit.errors import ServiceError
 from elmokit.server.jobs import Job, answer_all
 from elmokit.server.limits import Limits
 from elmokit.server.metrics import Metrics
+from elmokit.server.sentences import too_much
 
 Answer = TypeVar("Answer")
 
@@ -30,6 +32,7 @@ class Desk:
         self.draining = False
         self._embedder: Embedder | None = None
         self._queue: dict[_Ticket, None] = {}  # in order of arrival
+        self._held_bytes = 0
         self._arrived = asyncio.Event()
         self._text_thread = ThreadPoolExecutor(1, "elmokit-text")
         self._model_thread = ThreadPoolExecutor(1, "elmokit-model")
@@ -47,8 +50,11 @@ class Desk:
             raise ServiceError("the model is still being loaded", status=503, retry_after=1)
         return self._embedder
 
-    async def ask(self, prepare: Callable[[Embedder], Job[Answer]]) -> Answer:
-        """The answer to the job that `prepare` makes, in time or not at all."""
+    async def ask(self, prepare: Callable[[Embedder], Job[Answer]], end: ExitStack) -> Answer:
+        """The answer to the job that `prepare` makes, in time or not at all.
+
+        `end` is that of the exchange: until then the answer takes memory.
+        """
         embedder = self.embedder
         if self.waiting >= self.limits.queue:
             raise ServiceError(
@@ -59,7 +65,7 @@ class Desk:
             )
         self.waiting += 1
         try:
-            return await asyncio.wait_for(self._ask(embedder, prepare), self.limits.seconds)
+            return await asyncio.wait_for(self._ask(embedder, prepare, end), self.limits.seconds)
         except asyncio.TimeoutError:
             raise ServiceError(
                 f"no answer within {self.limits.seconds:g} seconds; ask again later, or for less",
@@ -96,8 +102,11 @@ class Desk:
         for thread in (self._text_thread, self._model_thread):
             thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _ask(self, embedder: Embedder, prepare: Callable[[Embedder], Job[Answer]]) -> Answer:
+    async def _ask(
+        self, embedder: Embedder, prepare: Callable[[Embedder], Job[Answer]], end: ExitStack
+    ) -> Answer:
         job = await self.aside(lambda: prepare(embedder))
+        self._make_room(job.bytes, end)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         ticket = _Ticket(embedder, job, answer)
         self._queue[ticket] = None
@@ -106,6 +115,24 @@ class Desk:
             return await answer
         finally:
             self._queue.pop(ticket, None)  # one that nobody waits for any more is not computed
+
+    def _make_room(self, needed: int, end: ExitStack) -> None:
+        """Hold bytes for an answer until the exchange ends, if there are so many left."""
+        limit = self.limits.answer_bytes
+        if needed > limit:
+            raise too_much(f"the vectors would take {needed:,} bytes", limit)
+        if self._held_bytes + needed > limit:
+            raise ServiceError(
+                f"the vectors of other requests take most of {limit:,} bytes, the limit; "
+                "ask again in a moment",
+                status=429,
+                retry_after=1,
+            )
+        self._held_bytes += needed
+        end.callback(self._give_back, needed)
+
+    def _give_back(self, held: int) -> None:
+        self._held_bytes -= held
 
     def _take(self) -> "list[_Ticket]":
         """Those that came first, as many as a batch holds, and one at least."""

@@ -4,6 +4,7 @@ import asyncio
 import hmac
 import time
 from collections.abc import Awaitable
+from contextlib import ExitStack
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -14,6 +15,7 @@ from elmokit.errors import ServiceError
 from elmokit.server.limits import Limits
 from elmokit.server.metrics import Metrics
 
+END = "elmokit.end"  # in a scope: an ExitStack, for what is to be done when all is sent or given up
 OPEN_PATHS = frozenset({"/health", "/ready"})
 
 # A body that is too big is read on to this many times the limit and thrown away: a client that is
@@ -61,6 +63,7 @@ class Guard:
                 raise OSError("the client does not take its answer") from None
 
         self._open += 1
+        end = scope[END] = ExitStack()
         try:
             await self._exchange(scope, receive, watched)
         except ServiceError as error:
@@ -69,6 +72,7 @@ class Guard:
             pass  # nobody is there to be told
         finally:
             self._open -= 1
+            end.close()
             route = scope["path"] if scope["path"] in self._paths else "other"
             self._metrics.count_request(route, status, time.perf_counter() - started)
 

@@ -31,13 +31,14 @@ class Job(Generic[Answer]):
     """Work for the model: sentences, how much there is to read, and how it is answered.
 
     Jobs with equal keys are answered in one call, which gets the sentences of all and gives an
-    answer a job; None is a job that goes with no other.
+    answer a job; None is a job that goes with no other. `bytes` is what a big answer takes.
     """
 
     sentences: Sentences
     tokens: int
     answer: Callable[[Embedder, list[Sentences]], Sequence[Answer]]
     key: Hashable = None
+    bytes: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +75,14 @@ def embedding(
         shares = zip(jobs, _shared_out(vectors, jobs), strict=True)
         return [Embedded(job, asked.layers, share) for job, share in shares]
 
-    return Job(sentences, sentences.tokens, answer, ("embedding", asked.layers, directions))
+    dim = embedder.bilm.config.dim * len(asked.directions)
+    return Job(
+        sentences,
+        sentences.tokens,
+        answer,
+        key=("embedding", asked.layers, directions),
+        bytes=4 * dim * len(asked.layers) * sentences.tokens,
+    )
 
 
 def scoring(sentences: Sentences) -> Job[Scored]:

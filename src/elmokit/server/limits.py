@@ -12,9 +12,10 @@ class Limits:
     `texts`, `tokens` (words and two marks a sentence), `fill_tokens` (what filling gaps reads: each
     sentence again for every word that is tried) and `word_characters` bound a request, `body_bytes`
     its body. `queue` requests may wait at most, and `open` ones may be read, answered or sent at
-    once. A request has `seconds` to arrive, as many to be answered, and each part of its answer as
-    many to be taken. Requests that arrive within `gather_milliseconds` are computed together, up
-    to `batch_tokens`.
+    once; the vectors that are computed for them, or not yet sent, take `answer_bytes` at most. A
+    request has `seconds` to arrive, as many to be answered, and each part of its answer as many to
+    be taken. Requests that arrive within `gather_milliseconds` are computed together, up to
+    `batch_tokens`.
     """
 
     body_bytes: int = 2**20
@@ -22,6 +23,7 @@ class Limits:
     tokens: int = 8192
     fill_tokens: int = 32768
     word_characters: int = 1000
+    answer_bytes: int = 2**30
     queue: int = 64
     open: int = 256
     seconds: float = 30.0

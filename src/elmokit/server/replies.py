@@ -47,17 +47,17 @@ def embedded_json(embedded: Embedded) -> Iterator[bytes]:
     yield b"]}"
 
 
-def embedded_npz(embedded: Embedded) -> bytes:
-    """An array a sentence, "0", "1" …, and sentences.json with their words and texts."""
-    sentences = embedded.sentences
-    packed = io.BytesIO()
-    with zipfile.ZipFile(packed, "w") as members:
+def embedded_npz(embedded: Embedded) -> Iterator[bytes]:
+    """An array a sentence, "0", "1" …, and sentences.json with their words and texts, in pieces."""
+    sentences, made = embedded.sentences, _Pieces()
+    with zipfile.ZipFile(made, "w") as members:
         members.writestr(
             "sentences.json", _json({"words": sentences.words, "texts": sentences.texts})
         )
         for place, array in enumerate(embedded.vectors):
             members.writestr(f"{place}.npy", npy(array))
-    return packed.getvalue()
+            yield from made.taken()
+    yield from made.taken()
 
 
 def encoded_json(vectors: Vectors) -> Iterator[bytes]:
@@ -116,6 +116,28 @@ def in_parcels(pieces: Iterable[bytes]) -> Iterator[bytes]:
             yield bytes(parcel)
             parcel.clear()
     yield bytes(parcel)
+
+
+class _Pieces:
+    """A file that is read while it is written, and cannot go back."""
+
+    def __init__(self) -> None:
+        self._pieces: list[bytes] = []
+
+    def write(self, piece: bytes) -> int:
+        self._pieces.append(bytes(piece))
+        return len(piece)
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def close(self) -> None:
+        """The last piece was the end."""
+
+    def taken(self) -> list[bytes]:
+        """What was written since the last time."""
+        taken, self._pieces = self._pieces, []
+        return taken
 
 
 def _array_json(array: Vectors) -> Iterator[bytes]:

@@ -1,21 +1,30 @@
 """Paths become answers of a model: what each route takes, asks for and gives back."""
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Body, Header
+from fastapi import APIRouter, Body, Depends, Header, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from elmokit.embedder import Embedder
 from elmokit.pooling import Reduction, Vectors
 from elmokit.server import forms, replies
 from elmokit.server.desk import Desk
+from elmokit.server.guard import END
 from elmokit.server.jobs import Embedded, Job, embedding, filling, guessing, scoring
 from elmokit.server.sentences import Sentences
 
+
+async def _end_of(request: Request) -> ExitStack:
+    end: ExitStack = request.scope[END]
+    return end
+
+
 Accept = Annotated[str | None, Header(include_in_schema=False)]
+End = Annotated[ExitStack, Depends(_end_of)]
 
 # Why there may be no answer, by status.
 _REFUSALS = {
@@ -39,7 +48,7 @@ def model_routes(desk: Desk) -> APIRouter:
 
     @router.post("/embed", **_told("/embed", forms.EmbedReply, replies.NPZ))
     async def embed(
-        form: Annotated[forms.EmbedForm, _example("/embed")], accept: Accept = None
+        form: Annotated[forms.EmbedForm, _example("/embed")], end: End, accept: Accept = None
     ) -> Response:
         """The vectors of every word, (layers, words, dim) a sentence."""
 
@@ -47,15 +56,16 @@ def model_routes(desk: Desk) -> APIRouter:
             return embedding(embedder, cut(embedder, form.texts), form.layers, form.directions)
 
         kind = replies.choose_form(accept, replies.NPZ)
-        found = await desk.ask(prepare)
+        found = await desk.ask(prepare, end)
+        end.callback(found.vectors.clear)  # now, though a broken exchange may be held on to
         if kind == replies.NPZ:
-            return Response(await desk.aside(partial(replies.embedded_npz, found)), media_type=kind)
+            return _streamed(replies.embedded_npz(found), kind)
         replies.check_finite(found.vectors)
-        return _streamed(replies.embedded_json(found))
+        return _streamed(replies.embedded_json(found), kind)
 
     @router.post("/encode", **_told("/encode", forms.EncodeReply, replies.NPY))
     async def encode(
-        form: Annotated[forms.EncodeForm, _example("/encode")], accept: Accept = None
+        form: Annotated[forms.EncodeForm, _example("/encode")], end: End, accept: Accept = None
     ) -> Response:
         """One vector a text, (texts, dim): its words' vectors, pooled."""
 
@@ -65,34 +75,38 @@ def model_routes(desk: Desk) -> APIRouter:
         kind = replies.choose_form(accept, replies.NPY)
         reduction = Reduction.of(form.layers, form.pooling)
         embedder = desk.embedder
-        found = await desk.ask(prepare)
+        found = await desk.ask(prepare, end)
+        end.callback(found.vectors.clear)
         dim = embedder.dim * (embedder.layers if form.layers == "concat" else 1)
         vectors = await desk.aside(partial(_pooled, found, reduction, len(form.texts), dim))
         if kind == replies.NPY:
             return Response(replies.npy(vectors), media_type=kind)
         replies.check_finite([vectors])
-        return _streamed(replies.encoded_json(vectors))
+        return _streamed(replies.encoded_json(vectors), kind)
 
     @router.post("/score", **_told("/score", forms.ScoreReply))
-    async def score(form: Annotated[forms.ScoreForm, _example("/score")]) -> Response:
+    async def score(form: Annotated[forms.ScoreForm, _example("/score")], end: End) -> Response:
         """The perplexity of texts, and the log-probability of each word."""
-        found = await desk.ask(lambda embedder: scoring(cut(embedder, form.texts)))
+        found = await desk.ask(lambda embedder: scoring(cut(embedder, form.texts)), end)
         return JSONResponse(replies.scored(found))
 
     @router.post("/next", **_told("/next", forms.NextReply))
-    async def next_words(form: Annotated[forms.NextForm, _example("/next")]) -> Response:
+    async def next_words(form: Annotated[forms.NextForm, _example("/next")], end: End) -> Response:
         """The likeliest words after a text, or before it."""
         found = await desk.ask(
             lambda embedder: guessing(
                 cut(embedder, [form.text]), form.k, previous=form.previous, marks=form.marks
-            )
+            ),
+            end,
         )
         return JSONResponse({"words": replies.guessed(found)})
 
     @router.post("/fill", **_told("/fill", forms.FillReply))
-    async def fill(form: Annotated[forms.FillForm, _example("/fill")]) -> Response:
+    async def fill(form: Annotated[forms.FillForm, _example("/fill")], end: End) -> Response:
         """For each ___ of a text the words that fit best from both sides."""
-        found = await desk.ask(lambda embedder: filling(embedder, form.text, form.k, desk.limits))
+        found = await desk.ask(
+            lambda embedder: filling(embedder, form.text, form.k, desk.limits), end
+        )
         return JSONResponse({"gaps": [replies.guessed(gap) for gap in found]})
 
     return router
@@ -132,8 +146,8 @@ def _pooled(embedded: Embedded, reduction: Reduction, texts: int, dim: int) -> V
     return np.stack(pooled) if pooled else np.zeros((0, dim), np.float32)
 
 
-def _streamed(pieces: Iterable[bytes]) -> Response:
-    return StreamingResponse(replies.in_parcels(pieces), media_type=replies.JSON)
+def _streamed(pieces: Iterable[bytes], kind: str) -> Response:
+    return StreamingResponse(replies.in_parcels(pieces), media_type=kind)
 
 
 def _example(path: str) -> Any:
