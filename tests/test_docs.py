@@ -20,7 +20,10 @@ from elmokit.text.vocabulary import Vocabulary
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "elmokit"
-PAGES = ["README.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md", "docs/tasks.md"]
+PAGES = [
+    "README.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md", "docs/tasks.md",
+    "docs/serve.md",
+]  # fmt: skip
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # Runs the blocks of a page in order, all Python in one namespace, and marks the end of each.

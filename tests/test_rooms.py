@@ -21,6 +21,7 @@ GROUPS = [
     {"store", "table"},
     {"dump", "file"},
     {"compat", "explore", "lm", "tasks"},
+    {"server"},
     {"cli"},
 ]
 DOORS = {
@@ -29,6 +30,8 @@ DOORS = {
     "typer": {"cli"},
     "rich": {"cli"},
     "fastapi": {"server"},
+    "starlette": {"server"},
+    "uvicorn": {"server"},
     "sacremoses": {"text/moses.py"},
     "zstandard": {"text/files.py"},
     "compression": {"text/files.py"},
@@ -37,7 +40,7 @@ DOORS = {
     "openTSNE": {"explore/projection.py"},
     "faiss": {"explore/nearest.py"},
     "sqlite3": {"explore/catalog.py"},
-    "pydantic": {"formats/record.py"},
+    "pydantic": {"formats/record.py", "server/forms.py"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))
 

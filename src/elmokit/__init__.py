@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from elmokit.errors import NumericError as NumericError
     from elmokit.errors import OutputError as OutputError
     from elmokit.errors import RankError as RankError
+    from elmokit.errors import ServiceError as ServiceError
     from elmokit.file import embed_file as embed_file
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
@@ -62,6 +63,7 @@ _ROOMS = {
     "RankError": "errors",
     "ScalarMix": "model.mix",
     "Score": "ask.score",
+    "ServiceError": "errors",
     "State": "model.bilm",
     "convert": "formats",
     "dump_softmax": "dump",

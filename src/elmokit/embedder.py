@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -179,9 +180,7 @@ class Embedder:
         dim = self.dim * (self.layers if layers == "concat" else 1)
         encoded = np.zeros((len(split_texts), dim), np.float32)
         for place, text in enumerate(split_texts):
-            words = [reduction.reduce(next(stream)) for _ in text]  # (words, dim) each
-            if sum(map(len, words)):
-                encoded[place] = reduction.pool(np.concatenate(words))
+            encoded[place] = reduction.of_text(islice(stream, len(text)), dim)
         return encoded
 
     def split(self, text: Text) -> list[list[str]]:

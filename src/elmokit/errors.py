@@ -6,7 +6,8 @@
     ├── InputError(ValueError)        text or arguments that cannot be used
     ├── OutputError(OSError)          a result that cannot be written where it should be
     ├── NumericError(ArithmeticError) a vector that is not a number
-    └── RankError(ConnectionError)    a process of a run over several that is not heard of any more
+    ├── RankError(ConnectionError)    a process of a run over several that is not heard of any more
+    └── ServiceError(ConnectionError) a service that refuses a request, or cannot answer it now
 
 A message says where, what was found, what was expected, and what to do.
 """
@@ -38,3 +39,15 @@ class NumericError(ElmokitError, ArithmeticError):
 
 class RankError(ElmokitError, ConnectionError):
     """A process of a run over several that is not heard of any more."""
+
+
+class ServiceError(ElmokitError, ConnectionError):
+    """A service that refuses a request, or cannot answer it now.
+
+    `status` is HTTP's, 0 where nobody answered; `retry_after` the seconds after which to ask again.
+    """
+
+    def __init__(self, message: str, *, status: int, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after

@@ -1,6 +1,6 @@
 """The vectors of a text's words become one vector of the text."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +50,13 @@ class Reduction:
         raise InputError(
             f"layers is {layers!r}, expected 'mean', 'top', 'concat', a number or a ScalarMix"
         )
+
+    def of_text(self, sentences: Iterable[Vectors], dim: int) -> Vectors:  # -> (dim,)
+        """One vector of the sentences of a text, (layers, words, …) each; zero without words."""
+        words = [self.reduce(vectors) for vectors in sentences]  # (words, dim) each
+        if not sum(map(len, words)):
+            return np.zeros(dim, np.float32)
+        return self.pool(np.concatenate(words))
 
 
 @torch.no_grad()

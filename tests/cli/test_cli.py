@@ -137,6 +137,7 @@ def test_help_is_quick_and_does_not_import_torch(elmo):
     assert used - before.children_user - before.children_system < 0.6
     for verb in (
         "embed", "encode", "evaluate", "predict", "dump", "prepare", "pretrain", "info", "convert",
+        "serve",
     ):  # fmt: skip
         assert verb in told
         assert "Example: elmo " + verb in " ".join(succeeded(elmo(verb, "--help")).split())

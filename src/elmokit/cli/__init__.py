@@ -21,6 +21,7 @@ from elmokit.cli.pretrain import pretrain
 from elmokit.cli.probe import probe
 from elmokit.cli.search import search
 from elmokit.cli.senses import senses
+from elmokit.cli.serve import serve
 from elmokit.cli.train import train
 from elmokit.errors import ElmokitError
 
@@ -35,7 +36,7 @@ app = typer.Typer(
 for verb in (
     embed, encode, evaluate, predict, dump, info, convert, prepare, pretrain,
     train, tag, roles, classify, entail, answer, corefer, mix, probe, senses,
-    search,
+    search, serve,
 ):  # fmt: skip
     # Every setting of a training is an option too.
     settable = verb in (pretrain, train)

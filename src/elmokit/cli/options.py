@@ -56,6 +56,7 @@ def load(
     device: str = "cpu",
     precision: Literal["float32", "half", "int8"] = "float32",
     tokens_per_batch: int = 4096,
+    threads: int | None = None,
 ) -> "Embedder":
     """The model that the options name."""
     model = model or []
@@ -68,6 +69,7 @@ def load(
         device=device,
         precision=precision,
         tokens_per_batch=tokens_per_batch,
+        threads=threads,
     )
 
 

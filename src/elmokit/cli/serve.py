@@ -1,0 +1,110 @@
+"""A model becomes a service that programs ask through a socket."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Annotated
+
+import typer
+
+from elmokit.cli.options import Device, Model, PrecisionWay, Split, load, tell
+from elmokit.errors import InputError
+
+
+def serve(
+    model: Model = None,
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any free one.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ELMOKIT_TOKEN",
+            help="What requests must bring: Authorization: Bearer TOKEN.",
+            show_default="none needed",
+        ),
+    ] = None,
+    precision: PrecisionWay = "float32",
+    split: Split = None,
+    device: Device = "cpu",
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Of the model.", show_default="torch's own")
+    ] = None,
+    body_bytes: Annotated[int, typer.Option(min=1, help="Of a request, at most.")] = 2**20,
+    texts: Annotated[int, typer.Option(min=1, help="Of a request, at most.")] = 1024,
+    tokens: Annotated[int, typer.Option(min=1, help="Words of a request, at most.")] = 8192,
+    fill_tokens: Annotated[
+        int, typer.Option(min=1, help="Words that filling gaps reads, at most.")
+    ] = 32768,
+    answer_bytes: Annotated[
+        int, typer.Option(min=1, help="Of vectors computed or not yet sent, at most.")
+    ] = 2**30,
+    queue: Annotated[int, typer.Option(min=1, help="Requests that wait, at most.")] = 64,
+    seconds: Annotated[float, typer.Option(min=1, help="For an answer, at most.")] = 30.0,
+    batch_tokens: Annotated[
+        int, typer.Option(min=1, help="Words of requests that are computed together.")
+    ] = 4096,
+    gather_milliseconds: Annotated[
+        float, typer.Option(min=0, help="How long the first request waits for others.")
+    ] = 3.0,
+) -> None:
+    """Serve a model over HTTP: vectors, perplexities, next words; see /openapi.json.
+
+    SIGTERM and Ctrl-C drain it: what waits is answered, new requests are refused, then it ends.
+
+    Example: elmo serve --model elmo_small --port 8000
+    """
+    try:
+        from elmokit.server.desk import Desk  # noqa: PLC0415  (torch takes seconds)
+        from elmokit.server.limits import Limits  # noqa: PLC0415
+        from elmokit.server.metrics import Metrics  # noqa: PLC0415
+        from elmokit.server.running import listening  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name not in ("fastapi", "starlette", "uvicorn"):
+            raise
+        raise InputError(
+            "a service needs FastAPI and uvicorn: pip install 'elmokit[serve]'"
+        ) from None
+    limits = Limits(
+        body_bytes=body_bytes,
+        texts=texts,
+        tokens=tokens,
+        fill_tokens=fill_tokens,
+        answer_bytes=answer_bytes,
+        queue=queue,
+        open=4 * queue,
+        seconds=seconds,
+        batch_tokens=batch_tokens,
+        gather_milliseconds=gather_milliseconds,
+    )
+    desk = Desk(limits, Metrics())
+    with listening(desk, host=host, port=port, token=token) as url, _signals() as arrived:
+        tell(f"listening at {url}, loading the model")
+        desk.open(
+            load(
+                model,
+                split=split,
+                device=device,
+                precision=precision,
+                tokens_per_batch=batch_tokens,
+                threads=threads,
+            )
+        )
+        tell("ready")
+        arrived.get()
+        tell("answering what waits; once more ends at once")
+
+
+@contextmanager
+def _signals() -> Iterator["SimpleQueue[int]"]:
+    """SIGINT and SIGTERM as they arrive; afterwards they do again what they did before."""
+    arrived: SimpleQueue[int] = SimpleQueue()  # the one queue that a handler may put to
+    before = {
+        number: signal.signal(number, lambda number, _: arrived.put(number))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield arrived
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,1 @@
+"""Requests become answers: the face for programs and browsers."""

@@ -1,0 +1,185 @@
+"""Calls become requests to a service, and its answers what a model itself would give."""
+
+import io
+import json
+import time
+from collections.abc import Iterable, Sequence
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from elmokit.ask.perplexity import Perplexity
+from elmokit.ask.predict import Guess
+from elmokit.ask.score import Score
+from elmokit.embedder import Text
+from elmokit.errors import InputError, ServiceError
+from elmokit.plan import Directions, Layers
+from elmokit.pooling import Pooling, Vectors
+
+_JSON, _NPY, _NPZ = "application/json", "application/x-npy", "application/x-npz"
+
+# What the caller can mend, as a model in this process would have it.
+_CALLERS_MISTAKES = (400, 413, 422)
+
+
+class Client:
+    """A service that answers as an Embedder does. May be used by several threads.
+
+    A service that is busy (429, 503) is asked again when it says, `retries` times at most, each
+    time after `most_wait` seconds at most. `timeout` is for each step of a connection, in seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        retries: int = 3,
+        most_wait: float = 10.0,
+        timeout: float = 120.0,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InputError(f"{url!r} is no address of a service, expected http://HOST:PORT")
+        self._parts = parts
+        self._token = token
+        self._retries = retries
+        self._most_wait = most_wait
+        self._timeout = timeout
+
+    def embed(
+        self,
+        sentences: Iterable[Sequence[str]],
+        *,
+        layers: Layers = "all",
+        directions: Directions = "both",
+    ) -> list[Vectors]:
+        """For each sentence an array (layers, words, dim)."""
+        texts = [_listed(sentence) for sentence in sentences]
+        asked = layers if isinstance(layers, str | int) else [int(layer) for layer in layers]
+        form = {"texts": texts, "layers": asked, "directions": directions}
+        with np.load(io.BytesIO(self._ask("/embed", form, _NPZ)), allow_pickle=False) as arrays:
+            return [arrays[str(place)] for place in range(len(texts))]
+
+    def encode(
+        self,
+        texts: Iterable[Text],
+        *,
+        layers: str | int = "mean",
+        pooling: Pooling = "mean",
+    ) -> Vectors:
+        """One vector a text, raw or a list of words, (texts, dim)."""
+        form = {"texts": _texts(texts), "layers": layers, "pooling": pooling}
+        found: Vectors = np.load(io.BytesIO(self._ask("/encode", form, _NPY)), allow_pickle=False)
+        return found
+
+    def score(self, texts: Iterable[Text]) -> list[Score]:
+        """For each sentence of the texts the log-probability of each of its words."""
+        return [
+            Score(
+                tuple(sentence["words"]),
+                sentence["unknown"],
+                _numbers(sentence["forward"]),
+                _numbers(sentence["backward"]),
+            )
+            for sentence in self._told("/score", {"texts": _texts(texts)})["sentences"]
+        ]
+
+    def perplexity(self, texts: Iterable[Text]) -> Perplexity:
+        """How well the model predicts texts."""
+        return Perplexity.of(self.score(texts))
+
+    def next_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Guess]:
+        """The k likeliest words after a text."""
+        return _guesses(self._told("/next", {"text": text, "k": k, "marks": marks})["words"])
+
+    def previous_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Guess]:
+        """The k likeliest words before a text."""
+        form = {"text": text, "k": k, "marks": marks, "previous": True}
+        return _guesses(self._told("/next", form)["words"])
+
+    def fill(self, text: Text, *, k: int = 10) -> list[list[Guess]]:
+        """For each `___` of a text the k words that fit best."""
+        return [_guesses(gap) for gap in self._told("/fill", {"text": text, "k": k})["gaps"]]
+
+    def wait_until_ready(self, seconds: float = 60.0) -> None:
+        """Return when the service takes requests; its last refusal is raised after `seconds`."""
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                self._ask_once("GET", "/ready", None, _JSON)
+                return
+            except ServiceError:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(0.1)
+
+    def _told(self, path: str, form: dict[str, Any]) -> Any:
+        return json.loads(self._ask(path, form, _JSON))
+
+    def _ask(self, path: str, form: dict[str, Any], accept: str) -> bytes:
+        """The body of an answer; a busy service is asked again."""
+        body = json.dumps(form).encode()
+        for retry in range(self._retries + 1):
+            try:
+                return self._ask_once("POST", path, body, accept)
+            except ServiceError as error:
+                if error.retry_after is None or retry == self._retries:
+                    raise
+                time.sleep(min(error.retry_after, self._most_wait))
+        raise AssertionError("the last try returns or raises")
+
+    def _ask_once(self, method: str, path: str, body: bytes | None, accept: str) -> bytes:
+        headers = {"Content-Type": _JSON, "Accept": accept}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
+        assert self._parts.hostname is not None
+        connection = kind(self._parts.hostname, self._parts.port, timeout=self._timeout)
+        try:
+            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
+            response = connection.getresponse()
+            answer = response.read()
+        except (OSError, HTTPException) as error:
+            where = f"{self._parts.scheme}://{self._parts.netloc}"
+            raise ServiceError(f"{where}: {error or type(error).__name__}", status=0) from error
+        finally:
+            connection.close()
+        if response.status == 200:
+            return answer
+        message = _message(answer, response.status)
+        if response.status in _CALLERS_MISTAKES:
+            raise InputError(message)
+        wait = response.getheader("Retry-After", "")
+        raise ServiceError(
+            message, status=response.status, retry_after=int(wait) if wait.isdigit() else None
+        )
+
+
+def _texts(texts: Iterable[Text]) -> list[str | list[str]]:
+    if isinstance(texts, str):
+        raise TypeError("texts is one string, expected a list of texts: [text]")
+    return [text if isinstance(text, str) else list(text) for text in texts]
+
+
+def _listed(sentence: Sequence[str]) -> list[str]:
+    if isinstance(sentence, str):
+        raise TypeError(f"a sentence is one string ({sentence[:60]!r}), expected a list of words")
+    return list(sentence)
+
+
+def _numbers(numbers: list[float] | None) -> "np.ndarray[Any, np.dtype[np.float64]] | None":
+    return None if numbers is None else np.array(numbers, np.float64)
+
+
+def _guesses(words: list[dict[str, Any]]) -> list[Guess]:
+    return [Guess(word["word"], word["probability"]) for word in words]
+
+
+def _message(answer: bytes, status: int) -> str:
+    try:
+        return str(json.loads(answer)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"the service answered {status}: {answer[:200]!r}"

@@ -1,0 +1,166 @@
+"""Paths become answers of a model: what each route takes, asks for and gives back."""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from functools import partial
+from typing import Annotated, Any
+
+import numpy as np
+from fastapi import APIRouter, Body, Depends, Header, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+
+from elmokit.embedder import Embedder
+from elmokit.pooling import Reduction, Vectors
+from elmokit.server import forms, replies
+from elmokit.server.desk import Desk
+from elmokit.server.guard import END
+from elmokit.server.jobs import Embedded, Job, embedding, filling, guessing, scoring
+from elmokit.server.sentences import Sentences
+
+
+async def _end_of(request: Request) -> ExitStack:
+    end: ExitStack = request.scope[END]
+    return end
+
+
+Accept = Annotated[str | None, Header(include_in_schema=False)]
+End = Annotated[ExitStack, Depends(_end_of)]
+
+# Why there may be no answer, by status.
+_REFUSALS = {
+    400: "The body is not JSON.",
+    401: "The token is missing or wrong.",
+    406: "The form that is accepted cannot be sent.",
+    408: "The body did not arrive in time.",
+    413: "The body, its texts or its words are too many.",
+    422: "The request has the wrong form, or asks for what the model does not have.",
+    429: "Too many requests are waiting; Retry-After says when to ask again.",
+    503: "No answer in time, or the service starts or shuts down.",
+}
+
+
+def model_routes(desk: Desk) -> APIRouter:
+    """The routes that ask a model."""
+    router = APIRouter()
+
+    def cut(embedder: Embedder, texts: list[forms.Text]) -> Sentences:
+        return Sentences.of(embedder, texts, desk.limits)
+
+    @router.post("/embed", **_told("/embed", forms.EmbedReply, replies.NPZ))
+    async def embed(
+        form: Annotated[forms.EmbedForm, _example("/embed")], end: End, accept: Accept = None
+    ) -> Response:
+        """The vectors of every word, (layers, words, dim) a sentence."""
+
+        def prepare(embedder: Embedder) -> Job[Embedded]:
+            return embedding(embedder, cut(embedder, form.texts), form.layers, form.directions)
+
+        kind = replies.choose_form(accept, replies.NPZ)
+        found = await desk.ask(prepare, end)
+        end.callback(found.vectors.clear)  # now, though a broken exchange may be held on to
+        if kind == replies.NPZ:
+            return _streamed(replies.embedded_npz(found), kind)
+        replies.check_finite(found.vectors)
+        return _streamed(replies.embedded_json(found), kind)
+
+    @router.post("/encode", **_told("/encode", forms.EncodeReply, replies.NPY))
+    async def encode(
+        form: Annotated[forms.EncodeForm, _example("/encode")], end: End, accept: Accept = None
+    ) -> Response:
+        """One vector a text, (texts, dim): its words' vectors, pooled."""
+
+        def prepare(embedder: Embedder) -> Job[Embedded]:
+            return embedding(embedder, cut(embedder, form.texts), reduction.layers, "both")
+
+        kind = replies.choose_form(accept, replies.NPY)
+        reduction = Reduction.of(form.layers, form.pooling)
+        embedder = desk.embedder
+        found = await desk.ask(prepare, end)
+        end.callback(found.vectors.clear)
+        dim = embedder.dim * (embedder.layers if form.layers == "concat" else 1)
+        vectors = await desk.aside(partial(_pooled, found, reduction, len(form.texts), dim))
+        if kind == replies.NPY:
+            return Response(replies.npy(vectors), media_type=kind)
+        replies.check_finite([vectors])
+        return _streamed(replies.encoded_json(vectors), kind)
+
+    @router.post("/score", **_told("/score", forms.ScoreReply))
+    async def score(form: Annotated[forms.ScoreForm, _example("/score")], end: End) -> Response:
+        """The perplexity of texts, and the log-probability of each word."""
+        found = await desk.ask(lambda embedder: scoring(cut(embedder, form.texts)), end)
+        return JSONResponse(replies.scored(found))
+
+    @router.post("/next", **_told("/next", forms.NextReply))
+    async def next_words(form: Annotated[forms.NextForm, _example("/next")], end: End) -> Response:
+        """The likeliest words after a text, or before it."""
+        found = await desk.ask(
+            lambda embedder: guessing(
+                cut(embedder, [form.text]), form.k, previous=form.previous, marks=form.marks
+            ),
+            end,
+        )
+        return JSONResponse({"words": replies.guessed(found)})
+
+    @router.post("/fill", **_told("/fill", forms.FillReply))
+    async def fill(form: Annotated[forms.FillForm, _example("/fill")], end: End) -> Response:
+        """For each ___ of a text the words that fit best from both sides."""
+        found = await desk.ask(
+            lambda embedder: filling(embedder, form.text, form.k, desk.limits), end
+        )
+        return JSONResponse({"gaps": [replies.guessed(gap) for gap in found]})
+
+    return router
+
+
+def state_routes(desk: Desk) -> APIRouter:
+    """The routes that tell how the service is."""
+    router = APIRouter()
+
+    @router.get("/health")
+    async def health() -> dict[str, str]:
+        """The process is alive."""
+        return {"status": "alive"}
+
+    @router.get("/ready", responses={503: {"model": forms.ErrorReply, "description": "Not now."}})
+    async def ready() -> dict[str, str]:
+        """The model is loaded, and the service is not shutting down."""
+        _ = desk.embedder
+        return {"status": "ready"}
+
+    @router.get("/metrics", response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Counts in Prometheus' text format."""
+        return PlainTextResponse(
+            desk.metrics.page(desk.waiting), media_type="text/plain; version=0.0.4"
+        )
+
+    return router
+
+
+def _pooled(embedded: Embedded, reduction: Reduction, texts: int, dim: int) -> Vectors:
+    """One vector a text, (texts, dim)."""
+    of_text: list[list[Vectors]] = [[] for _ in range(texts)]
+    for text, vectors in zip(embedded.sentences.texts, embedded.vectors, strict=True):
+        of_text[text].append(vectors)
+    pooled = [reduction.of_text(sentences, dim) for sentences in of_text]
+    return np.stack(pooled) if pooled else np.zeros((0, dim), np.float32)
+
+
+def _streamed(pieces: Iterable[bytes], kind: str) -> Response:
+    return StreamingResponse(replies.in_parcels(pieces), media_type=kind)
+
+
+def _example(path: str) -> Any:
+    return Body(openapi_examples={"example": {"value": forms.EXAMPLES[path]}})
+
+
+def _told(path: str, reply: type, *binary: str) -> dict[str, Any]:
+    """What the schema says of a route's answers."""
+    content: dict[str, Any] = {replies.JSON: {"example": forms.ANSWERS[path]}}
+    content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in binary}
+    responses: dict[int, Any] = {
+        status: {"model": forms.ErrorReply, "description": says}
+        for status, says in _REFUSALS.items()
+    }
+    responses[200] = {"model": reply, "content": content, "description": "The answer."}
+    return {"responses": responses, "response_class": Response}

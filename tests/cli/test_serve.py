@@ -1,0 +1,89 @@
+"""The verb as a person would start it, and end it."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from elmokit.errors import ServiceError
+from elmokit.server.client import Client
+from made import make_folder
+from typed import failed
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("model"), softmax_words=9)
+
+
+@pytest.fixture
+def started(folder):
+    """Start `elmo serve` on a free port: the process and its address."""
+    processes = []
+
+    def start(*options):
+        process = subprocess.Popen(
+            [
+                sys.executable, "-W", "error", "-m", "elmokit.cli", "serve",
+                "--model", folder, "--port", "0", "--threads", "1", *options,
+            ],
+            stderr=subprocess.PIPE, text=True, env={**os.environ, "ELMOKIT_TOKEN": "secret"},
+        )  # fmt: skip
+        processes.append(process)
+        listening = process.stderr.readline()
+        assert listening.startswith("listening at http://127.0.0.1:"), listening
+        assert process.stderr.readline() == "ready\n"
+        return process, listening.split()[2].rstrip(",")
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started):
+    process, url = started("--gather-milliseconds", "1500")
+    client = Client(url, "secret", retries=0)
+    with pytest.raises(ServiceError, match="token"):
+        Client(url).encode(["a"])
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(client.encode, ["a"]) for _ in range(2)]
+        time.sleep(0.4)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.2)
+        with pytest.raises(ServiceError, match="the service is shutting down") as caught:
+            client.encode(["b"])
+        assert caught.value.status == 503
+        assert [answer.result().shape for answer in waiting] == [(1, 12)] * 2
+    assert process.wait(10) == 0
+    assert process.stderr.read() == "answering what waits; once more ends at once\n"
+
+
+def test_a_port_that_is_taken_is_told_in_one_line(elmo, folder):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = elmo("serve", "--model", folder, "--port", port)
+    failed(done, f"127.0.0.1:{port}: Address already in use; choose another --host or --port")
+
+
+def test_a_model_that_is_not_there_ends_the_service(elmo, tmp_path):
+    _, err, code = elmo("serve", "--model", tmp_path / "x", "--port", 0)
+    assert code == 1
+    assert err.splitlines()[1] == f"elmo: {tmp_path}/x: no such file or folder"
+
+
+def test_an_empty_token_is_refused(elmo):
+    failed(elmo("serve", "--token", "", "--port", 0), "the token is empty; give one, or none")
+
+
+def test_without_fastapi_the_install_line_is_named(elmo, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("elmokit.server.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "fastapi", None)
+    failed(elmo("serve"), "a service needs FastAPI and uvicorn: pip install 'elmokit[serve]'")

@@ -1,0 +1,131 @@
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+from fastapi import APIRouter, Request
+
+import elmokit
+from elmokit.server.desk import Desk
+from elmokit.server.guard import END
+from elmokit.server.jobs import Job
+from elmokit.server.limits import Limits
+from elmokit.server.metrics import Metrics
+from elmokit.server.running import listening
+from elmokit.server.sentences import Sentences
+from made import make_folder
+
+
+@pytest.fixture(scope="session")
+def language_model_folder(tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("served"), softmax_words=9, size=1.5)
+
+
+@pytest.fixture(scope="session")
+def language_model(language_model_folder):
+    return elmokit.load(language_model_folder, threads=1)
+
+
+@pytest.fixture(scope="module")
+def serving():
+    """Start services that end with the module: a desk and a function that asks them."""
+    with ExitStack() as running:
+
+        def start(model, *, token=None, **limits):
+            desk = Desk(Limits(**limits), Metrics())
+            gate = Gate(desk)
+            url = running.enter_context(listening(desk, token=token, groups=[gate.router]))
+            running.callback(gate.release.set)
+            if model is not None:
+                desk.open(model)
+            return Served(url, desk, gate)
+
+        yield start
+
+
+@pytest.fixture(scope="module")
+def served(serving, language_model):
+    return serving(language_model)
+
+
+class Gate:
+    """A route of its own, /hold, that keeps the model busy until it is released."""
+
+    def __init__(self, desk):
+        self.entered, self.release = threading.Event(), threading.Event()
+        self.router = APIRouter()
+
+        @self.router.post("/hold", include_in_schema=False)
+        async def hold(request: Request):
+            job = Job(Sentences([], []), 1, self._hold)
+            return await desk.ask(lambda _: job, request.scope[END])
+
+    def _hold(self, _, jobs):
+        self.entered.set()
+        assert self.release.wait(20)
+        return ["held" for _ in jobs]
+
+
+class Served:
+    """A service, and requests to it through a socket."""
+
+    def __init__(self, url, desk, gate):
+        self.url, self.desk, self.gate = url, desk, gate
+
+    @contextmanager
+    def held(self):
+        """The model is busy until the block ends."""
+        self.gate.entered.clear()
+        self.gate.release.clear()
+        with ThreadPoolExecutor(1) as pool:
+            holding = pool.submit(self.ask, "/hold", b"")
+            assert self.gate.entered.wait(20)
+            try:
+                yield
+            finally:
+                self.gate.release.set()
+        assert holding.result()[0] in (200, 503)
+
+    def wait_until(self, true, seconds=10):
+        end = time.monotonic() + seconds
+        while not true():
+            assert time.monotonic() < end, "it did not become true"
+            time.sleep(0.005)
+
+    def connect(self):
+        return HTTPConnection(urlsplit(self.url).hostname, urlsplit(self.url).port, timeout=20)
+
+    def ask(self, path, body=None, *, method=None, headers=()):
+        """The status, the headers and the bytes of an answer; a body that is no bytes is JSON."""
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode()
+        connection = self.connect()
+        try:
+            connection.request(
+                method or ("GET" if body is None else "POST"),
+                path,
+                body,
+                {"Content-Type": "application/json", **dict(headers)},
+            )
+            response = connection.getresponse()
+            return response.status, response.headers, response.read()
+        finally:
+            connection.close()
+
+    def told(self, path, body=None, **settings):
+        """The JSON of an answer that is one."""
+        status, _, answer = self.ask(path, body, **settings)
+        assert status == 200, answer
+        return json.loads(answer)
+
+    def refused(self, path, body=None, **settings):
+        """The status and the sentence of a refusal."""
+        status, _, answer = self.ask(path, body, **settings)
+        found = json.loads(answer)
+        assert list(found) == ["error"], found
+        assert "\n" not in found["error"]
+        return status, found["error"]
