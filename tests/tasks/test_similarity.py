@@ -5,7 +5,13 @@ import pytest
 
 from elmokit.errors import InputError
 from elmokit.tasks.data.example import InContext, Scored
-from elmokit.tasks.similarity import best_threshold, compare_uses, judge_texts, judge_uses
+from elmokit.tasks.similarity import (
+    best_threshold,
+    compare_texts,
+    compare_uses,
+    judge_texts,
+    judge_uses,
+)
 
 
 def test_the_threshold_is_the_best_of_all():
@@ -29,7 +35,7 @@ def test_the_same_use_has_cosine_one_and_another_less(model):
 
 
 def test_uses_that_differ_are_told_apart_above_layer_0(model):
-    pairs = [use("a b", "a b", True), use("a b", "c b", False, (1, 1))] * 3
+    pairs = [use("a b", "a b", True, (1, 1)), use("a b", "c b", False, (1, 1))] * 3
     assert judge_uses(model, pairs, pairs) == [0.5, 1.0, 1.0]
     with pytest.raises(InputError, match="a threshold needs examples"):
         judge_uses(model, [], pairs)
@@ -39,5 +45,9 @@ def test_texts_are_ranked_by_what_they_share(model):
     def pair(first, second, score):
         return Scored(tuple(first.split()), tuple(second.split()), score, ("", ""))
 
-    pairs = [pair("a b c", "a b c", 5), pair("a b c", "a b x", 3), pair("a b c", "x y z", 0)]
-    assert judge_texts(model, pairs)[0] == pytest.approx(1)
+    pairs = [pair("a b c", "a b c", 5), pair("a b c", "c b a", 5), pair("a b c", "x y z", 0)]
+    same, shuffled, other = compare_texts(model, pairs)[0]
+    assert same == pytest.approx(1)
+    assert shuffled == pytest.approx(1)  # layer 0 knows no order
+    assert other < 0.999
+    assert judge_texts(model, [pairs[0], pairs[2]])[0] == pytest.approx(1)
