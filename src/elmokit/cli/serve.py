@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Annotated
@@ -96,6 +96,7 @@ def serve(
     desk, shelf = Desk(limits, Metrics()), Shelf()
     groups = [view_routes(desk, shelf), file_routes()]
     with (
+        ExitStack() as opened,  # until all are answered
         listening(desk, host=host, port=port, token=token, groups=groups) as url,
         _signals() as arrived,
     ):
@@ -109,7 +110,8 @@ def serve(
             threads=threads,
         )
         shelf.mixes = read_mixes(tasks or ())
-        shelf.index = None if index is None else Index.open(index, embedder)
+        if index is not None:
+            shelf.index = opened.enter_context(Index.open(index, embedder))
         desk.open(embedder)
         tell("ready")
         arrived.get()
