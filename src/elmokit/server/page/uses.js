@@ -7,8 +7,8 @@ import { COLOURS, Scatter } from "./scatter.js";
 const SECONDS = 0.4; // from one layer to the next by key
 
 export function startUses(change) {
-  const scatter = new Scatter(field("uses-plot"));
   const slider = field("uses-layer"), plot = field("uses-plot");
+  const scatter = new Scatter(plot);
   let found = null, now = null, moving = 0;
 
   const tell = () => {
