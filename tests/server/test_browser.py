@@ -91,12 +91,14 @@ def test_the_uses_of_a_word_part_company_layer_by_layer(served, visit):
     sees(page, "#uses-axes", "Layer 0: all uses are the same.")
     together = page.locator("#uses-plot").evaluate(LIT)
     assert together > 0
+    counts(page, "#uses-numbers span", 1)
     page.locator("#uses-layer").focus()
     page.keyboard.press("ArrowRight")
     playwright.expect(page.locator("#uses-layer-shown")).to_have_text("1")
     page.keyboard.press("ArrowRight")
     playwright.expect(page.locator("#uses-layer-shown")).to_have_text("2")
     sees(page, "#uses-axes", "Layer 2: the axes show")
+    assert page.locator("#uses-numbers span").count() > 3
     assert page.locator("#uses-plot").evaluate(LIT) > 3 * together
     page.locator("#uses-layer").fill("1.5")
     sees(page, "#uses-layer-shown", "1.5")
@@ -112,12 +114,13 @@ def test_a_point_lights_its_sentence_by_mouse_and_by_keyboard(served, visit):
     page.locator("#uses-layer").fill("2")
     counts(page, "#uses-list li", 3)
     points = found["layers"][2]["points"]
-    most = max(abs(number) for point in points for number in point)
+    (left, right), (bottom, top) = ((min(axis), max(axis)) for axis in zip(*points, strict=True))
+    most = max(right - left, top - bottom) / 2
     box = page.locator("#uses-plot").bounding_box()
     for place, (x, y) in enumerate(points):
         page.mouse.move(
-            box["x"] + box["width"] * (1 + 0.92 * x / most) / 2,
-            box["y"] + box["height"] * (1 - 0.92 * y / most) / 2,
+            box["x"] + box["width"] * (1 + 0.92 * (x - (left + right) / 2) / most) / 2,
+            box["y"] + box["height"] * (1 - 0.92 * (y - (bottom + top) / 2) / most) / 2,
         )
         sees(page, "#uses-chosen", " ".join(found["uses"][place]["words"]))
     page.locator("#uses-plot").focus()

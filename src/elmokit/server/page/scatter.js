@@ -36,6 +36,7 @@ export class Scatter {
     this.groups = [];
     this.layer = 0;
     this.chosen = -1;
+    this.drawn = () => {}; // told after each drawing
     this.gl = canvas.getContext("webgl", { antialias: true, preserveDrawingBuffer: true });
     if (!this.gl) {
       canvas.replaceWith(Object.assign(document.createElement("p"), { textContent: "This browser has no WebGL, so there is no picture; the uses are listed below." }));
@@ -70,14 +71,22 @@ export class Scatter {
   // The point nearest to a place of the window, -1 if none is near.
   at(x, y) {
     const box = this.canvas.getBoundingClientRect();
-    const [below, above, share] = this.around();
     let best = -1, near = NEAR;
-    below.forEach((from, point) => {
-      const [px, py] = from.map((number, axis) => MARGIN * (number + share * (above[point][axis] - number)));
-      const far = Math.hypot(((1 + px) / 2) * box.width - (x - box.left), ((1 - py) / 2) * box.height - (y - box.top));
+    this.places().forEach(([px, py], point) => {
+      const far = Math.hypot(px - (x - box.left), py - (y - box.top));
       if (far < near) [best, near] = [point, far];
     });
     return best;
+  }
+
+  // Where the points stand, in the page's pixels from the picture's corner.
+  places() {
+    const { clientWidth: width, clientHeight: height } = this.canvas;
+    const [below, above, share] = this.around();
+    return below.map((from, point) => {
+      const [x, y] = from.map((number, axis) => MARGIN * (number + share * (above[point][axis] - number)));
+      return [((1 + x) / 2) * width, ((1 - y) / 2) * height];
+    });
   }
 
   // The layer below, the one above, and how far it is from one to the other.
@@ -95,6 +104,7 @@ export class Scatter {
     if (canvas.height !== height) canvas.height = height;
     gl.viewport(0, 0, width, height);
     gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
+    this.drawn();
     const [below, above, share] = this.around();
     if (!below.length) return;
     this.fill("here", 2, below.flat());

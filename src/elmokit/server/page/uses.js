@@ -5,11 +5,13 @@ import { field, make, sentence } from "./make.js";
 import { COLOURS, Scatter } from "./scatter.js";
 
 const SECONDS = 0.4; // from one layer to the next by key
+const MOST_NUMBERS = 60, APART = 9; // points with a number beside them, and pixels between two such
 
 export function startUses(change) {
   const slider = field("uses-layer"), plot = field("uses-plot");
   const scatter = new Scatter(plot);
   let found = null, now = null, moving = 0;
+  scatter.drawn = () => placeNumbers(scatter.places());
 
   const tell = () => {
     const top = (found?.layers.length ?? 3) - 1;
@@ -82,6 +84,17 @@ export function startUses(change) {
   };
 }
 
+// The numbers of the list beside the points; of several in one place, the first.
+function placeNumbers(places) {
+  const clear = ([x, y], point) => places.slice(0, point).every(([ox, oy]) => Math.hypot(x - ox, y - oy) > APART);
+  const shown = places.length > MOST_NUMBERS ? [] : places.map((place, point) => [...place, point + 1]).filter((place, point) => clear(place, point));
+  field("uses-numbers").replaceChildren(...shown.map(([x, y, number]) => {
+    const made = make("span", number);
+    [made.style.left, made.style.top] = [`${x}px`, `${y}px`];
+    return made;
+  }));
+}
+
 // What is asked of lines, all of them with a label before a tab, or none.
 function questionOf(word, lines) {
   if (!word || !lines.length) return null;
@@ -104,8 +117,9 @@ function dotted(element, group) {
   return element;
 }
 
-// All points within -1 and 1; what is less than a millionth apart is one place.
+// All points within -1 and 1, both axes to one scale; what is less than a millionth apart is one place.
 function fit(points) {
-  const most = Math.max(...points.flat().map(Math.abs));
-  return points.map(([x, y]) => (most < 1e-6 ? [0, 0] : [x / most, y / most]));
+  const [low, high] = [Math.min, Math.max].map((end) => [0, 1].map((axis) => end(...points.map((point) => point[axis]))));
+  const most = Math.max(high[0] - low[0], high[1] - low[1]) / 2;
+  return points.map((point) => point.map((number, axis) => (most < 1e-6 ? 0 : (number - (low[axis] + high[axis]) / 2) / most)));
 }
