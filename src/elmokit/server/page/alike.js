@@ -11,7 +11,9 @@ export function startAlike() {
     const layer = Math.min(Math.round(Number(now["alike-layer"]) || 0), top);
     field("alike-layer-shown").textContent = layer;
     if (!found) return field("alike-grid").replaceChildren();
-    fillTable(field("alike-grid"), ["", ...found.second], found.first.map((word, place) => ({ heads: [word], numbers: found.layers[layer][place] })));
+    const grid = found.layers[layer];
+    const rows = found.first.map((name, place) => ({ name, numbers: grid[place] }));
+    fillTable(field("alike-grid"), ["", ...found.second], rows);
   };
   const ask = asker("alike", (question, put) => put("similarity", question), (answer) => {
     found = answer;

@@ -1,13 +1,14 @@
-// Questions to the service become its answers; the newest question of a view is the one that counts.
+// Questions to the service become its answers; of a view's questions only the newest counts.
 
 import { field } from "./make.js";
 
 const LOST = "The service does not answer; this page asks again until it does.";
-const REST = 150, AGAIN = 2000; // milliseconds: until typing rests, until a lost service is asked again
+// Milliseconds until typing rests, and until a lost service is asked again.
+const REST = 150, AGAIN = 2000;
 const reasked = new Set(); // what is to be asked once more when a token was given
 
-// A function that takes a view's question, null for none, and shows its answer by `show(answer(s))`.
-// `put(question, ask)` says how it is asked.
+// A function that takes a view's question, null for none. `put(question, ask)` asks it, and its
+// answer is given to `show`: null where there is none.
 export function asker(view, put, show) {
   const trouble = field(`${view}-trouble`);
   let asked = null, controller = new AbortController();
@@ -68,7 +69,8 @@ async function ask(path, body, signal) {
   const headers = { "Content-Type": "application/json" };
   const token = sessionStorage.getItem("token");
   if (token) headers.Authorization = `Bearer ${token}`;
-  const asking = body === undefined ? { headers, signal } : { method: "POST", headers, signal, body: JSON.stringify(body) };
+  const asking = { headers, signal };
+  if (body !== undefined) Object.assign(asking, { method: "POST", body: JSON.stringify(body) });
   let reply, said;
   try {
     reply = await fetch(path, asking);

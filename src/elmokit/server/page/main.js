@@ -42,7 +42,7 @@ let linking = null;
 
 function linked() {
   const told = new URLSearchParams(location.hash.slice(1));
-  return Object.fromEntries([...told].filter(([name]) => name in BEGIN));
+  return Object.fromEntries([...told].filter(([name]) => Object.hasOwn(BEGIN, name)));
 }
 
 function change(name, value) {
@@ -69,10 +69,13 @@ function link() {
   history.replaceState(null, "", told.length ? `#${new URLSearchParams(told)}` : location.pathname);
 }
 
-for (const view of VIEWS) field(`tab-${view}`).addEventListener("click", () => change("view", view));
+for (const view of VIEWS) {
+  field(`tab-${view}`).addEventListener("click", () => change("view", view));
+}
 field("tabs").addEventListener("keydown", (event) => {
   const here = VIEWS.indexOf(state.view), last = VIEWS.length - 1;
-  const next = { ArrowRight: here === last ? 0 : here + 1, ArrowLeft: here ? here - 1 : last, Home: 0, End: last }[event.key];
+  const [right, left] = [here === last ? 0 : here + 1, here === 0 ? last : here - 1];
+  const next = { ArrowRight: right, ArrowLeft: left, Home: 0, End: last }[event.key];
   if (next === undefined) return;
   event.preventDefault();
   change("view", VIEWS[next]);

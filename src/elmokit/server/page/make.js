@@ -8,15 +8,16 @@ export function make(kind, text = "", settings = {}) {
 
 // A sentence, some of its words marked.
 export function sentence(words, marked) {
-  return words.flatMap((word, place) => [make(marked.includes(place) ? "mark" : "span", word), " "]);
+  const kind = (place) => (marked.includes(place) ? "mark" : "span");
+  return words.flatMap((word, place) => [make(kind(place), word), " "]);
 }
 
 // Rows of a table: a head of names, then a name and numbers between -1 and 1, tinted by their size.
 export function fillTable(table, names, rows) {
   const head = make("thead"), body = make("tbody");
   head.append(row(names.map((name) => make("th", name, { scope: "col" }))));
-  for (const { heads, numbers } of rows) {
-    body.append(row([...heads.map((text) => make("th", text, { scope: "row" })), ...numbers.map(cell)]));
+  for (const { name, numbers } of rows) {
+    body.append(row([make("th", name, { scope: "row" }), ...numbers.map(cell)]));
   }
   table.replaceChildren(head, body);
 }
@@ -30,6 +31,7 @@ function row(cells) {
 function cell(number) {
   const made = make("td", number.toFixed(2));
   made.style.setProperty("--tint", number < 0 ? "var(--against)" : "var(--accent)");
-  made.style.setProperty("--share", `${(45 * Math.min(1, Math.abs(number))).toFixed(0)}%`); // ink stays legible
+  const share = 45 * Math.min(1, Math.abs(number)); // not more: ink stays legible
+  made.style.setProperty("--share", `${share.toFixed(0)}%`);
   return made;
 }

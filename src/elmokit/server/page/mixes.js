@@ -10,7 +10,10 @@ export function startMixes() {
     if (!mixes.length) return field("mixes-table").replaceChildren();
     const most = Math.max(...mixes.map(({ shares }) => shares.length));
     const layers = Array.from({ length: most }, (_, layer) => `layer ${layer}`);
-    const rows = mixes.map(({ task, folder, place, shares }) => ({ heads: [`${task}, ${folder}, ${place}`], numbers: shares }));
+    const rows = mixes.map(({ task, folder, place, shares }) => ({
+      name: `${task}, ${folder}, ${place}`,
+      numbers: shares,
+    }));
     fillTable(field("mixes-table"), ["task, folder, place", ...layers], rows);
   });
 

@@ -1,5 +1,7 @@
 // Points become a picture by WebGL: round, coloured by group, and moving between layers.
 
+import { make } from "./make.js";
+
 const VERTEX = `
 attribute vec2 here, there;
 attribute vec3 colour;
@@ -23,10 +25,12 @@ void main() {
   float edge = ring * smoothstep(0.32, 0.36, far);
   gl_FragColor = vec4(mix(tint, vec3(0.5), edge), 1);
 }`;
+const NO_PICTURE = "This browser has no WebGL, so there is no picture; the uses are listed below.";
 const MARGIN = 0.92, SIZE = 13, NEAR = 24; // the last two in the page's pixels
 
 export const COLOURS = [
-  [0.2, 0.5, 0.85], [0.9, 0.45, 0.1], [0.17, 0.6, 0.3], [0.85, 0.25, 0.35], [0.6, 0.42, 0.8], [0.5, 0.5, 0.5],
+  [0.2, 0.5, 0.85], [0.9, 0.45, 0.1], [0.17, 0.6, 0.3],
+  [0.85, 0.25, 0.35], [0.6, 0.42, 0.8], [0.5, 0.5, 0.5],
 ];
 
 export class Scatter {
@@ -39,7 +43,7 @@ export class Scatter {
     this.drawn = () => {}; // told after each drawing
     this.gl = canvas.getContext("webgl", { antialias: true, preserveDrawingBuffer: true });
     if (!this.gl) {
-      canvas.replaceWith(Object.assign(document.createElement("p"), { textContent: "This browser has no WebGL, so there is no picture; the uses are listed below." }));
+      canvas.replaceWith(make("p", NO_PICTURE));
       return;
     }
     this.prepare();
@@ -84,22 +88,24 @@ export class Scatter {
     const { clientWidth: width, clientHeight: height } = this.canvas;
     const [below, above, share] = this.around();
     return below.map((from, point) => {
-      const [x, y] = from.map((number, axis) => MARGIN * (number + share * (above[point][axis] - number)));
-      return [((1 + x) / 2) * width, ((1 - y) / 2) * height];
+      const to = above[point];
+      const [x, y] = [0, 1].map((axis) => from[axis] + share * (to[axis] - from[axis]));
+      return [((1 + MARGIN * x) / 2) * width, ((1 - MARGIN * y) / 2) * height];
     });
   }
 
   // The layer below, the one above, and how far it is from one to the other.
   around() {
-    const below = this.layers[Math.floor(this.layer)] ?? [];
-    return [below, this.layers[Math.ceil(this.layer)] ?? below, this.layer - Math.floor(this.layer)];
+    const floor = Math.floor(this.layer), below = this.layers[floor] ?? [];
+    return [below, this.layers[Math.ceil(this.layer)] ?? below, this.layer - floor];
   }
 
   draw() {
     const { gl, canvas } = this;
     if (!gl || gl.isContextLost() || !canvas.clientWidth) return;
     const ratio = window.devicePixelRatio || 1;
-    const [width, height] = [Math.round(canvas.clientWidth * ratio), Math.round(canvas.clientHeight * ratio)];
+    const width = Math.round(canvas.clientWidth * ratio);
+    const height = Math.round(canvas.clientHeight * ratio);
     if (canvas.width !== width) canvas.width = width;
     if (canvas.height !== height) canvas.height = height;
     gl.viewport(0, 0, width, height);
@@ -150,6 +156,6 @@ function link(gl, ...sources) {
     gl.attachShader(program, shader);
   });
   gl.linkProgram(program);
-  if (!gl.getProgramParameter(program, gl.LINK_STATUS)) throw new Error(gl.getProgramInfoLog(program));
-  return program;
+  if (gl.getProgramParameter(program, gl.LINK_STATUS)) return program;
+  throw new Error(gl.getProgramInfoLog(program));
 }

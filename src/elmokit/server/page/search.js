@@ -15,6 +15,7 @@ export function startSearch() {
 
 function line({ words, lit, score, file, line: number }) {
   const item = make("li");
-  item.append(...sentence(words, lit), make("span", `${score.toFixed(2)}, ${file}, line ${number}`, { className: "quiet" }));
+  const whence = `${score.toFixed(2)}, ${file}, line ${number}`;
+  item.append(...sentence(words, lit), make("span", whence, { className: "quiet" }));
   return item;
 }

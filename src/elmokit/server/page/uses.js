@@ -28,7 +28,9 @@ export function startUses(change) {
   };
   const light = (point) => {
     scatter.choose(point);
-    [...field("uses-list").children].forEach((item, place) => item.classList.toggle("chosen", place === point));
+    [...field("uses-list").children].forEach((item, place) => {
+      item.classList.toggle("chosen", place === point);
+    });
     const use = found?.uses[point];
     field("uses-chosen").replaceChildren(...(use ? sentence(use.words, [use.place]) : []));
   };
@@ -39,8 +41,10 @@ export function startUses(change) {
     found = answer;
     const uses = found?.uses ?? [];
     if (found) slider.max = found.layers.length - 1;
-    scatter.show(found?.layers.map((layer) => fit(layer.points)) ?? [], uses.map((use) => use.group));
-    field("uses-groups").replaceChildren(...(found?.groups ?? []).map((name, group) => dotted(make("span", name), group)));
+    const layers = (found?.layers ?? []).map((layer) => fit(layer.points));
+    scatter.show(layers, uses.map((use) => use.group));
+    const groups = (found?.groups ?? []).map((name, group) => dotted(make("span", name), group));
+    field("uses-groups").replaceChildren(...groups);
     field("uses-list").replaceChildren(...uses.map((use, point) => line(use, point, choose)));
     tell();
   });
@@ -59,7 +63,8 @@ export function startUses(change) {
     if (!step) return;
     event.preventDefault();
     const from = Number(slider.value);
-    const to = Math.min(Number(slider.max), Math.max(0, step > 0 ? Math.floor(from) + 1 : Math.ceil(from) - 1));
+    const next = step > 0 ? Math.floor(from) + 1 : Math.ceil(from) - 1;
+    const to = Math.min(Number(slider.max), Math.max(0, next));
     cancelAnimationFrame(moving);
     moving = glide(from, to);
   });
@@ -80,27 +85,30 @@ export function startUses(change) {
   return (state) => {
     now = state;
     tell();
-    ask(questionOf(state["uses-word"].trim(), state["uses-texts"].split("\n").filter((text) => text.trim())));
+    const lines = state["uses-texts"].split("\n").filter((text) => text.trim());
+    ask(questionOf(state["uses-word"].trim(), lines));
   };
 }
 
 // The numbers of the list beside the points; of several in one place, the first.
 function placeNumbers(places) {
-  const clear = ([x, y], point) => places.slice(0, point).every(([ox, oy]) => Math.hypot(x - ox, y - oy) > APART);
-  const shown = places.length > MOST_NUMBERS ? [] : places.map((place, point) => [...place, point + 1]).filter((place, point) => clear(place, point));
-  field("uses-numbers").replaceChildren(...shown.map(([x, y, number]) => {
-    const made = make("span", number);
-    [made.style.left, made.style.top] = [`${x}px`, `${y}px`];
-    return made;
-  }));
+  const made = [], few = places.length <= MOST_NUMBERS;
+  const isNear = ([x, y], [otherX, otherY]) => Math.hypot(x - otherX, y - otherY) < APART;
+  places.forEach((place, point) => {
+    if (!few || places.slice(0, point).some((other) => isNear(place, other))) return;
+    const number = make("span", point + 1);
+    [number.style.left, number.style.top] = place.map((pixels) => `${pixels}px`);
+    made.push(number);
+  });
+  field("uses-numbers").replaceChildren(...made);
 }
 
 // What is asked of lines, all of them with a label before a tab, or none.
 function questionOf(word, lines) {
   if (!word || !lines.length) return null;
   if (!lines.every((text) => text.includes("\t"))) return { word, texts: lines };
-  const parts = lines.map((text) => [text.slice(0, text.indexOf("\t")), text.slice(text.indexOf("\t") + 1)]);
-  return { word, texts: parts.map(([, text]) => text), labels: parts.map(([label]) => label.trim()) };
+  const labels = lines.map((text) => text.slice(0, text.indexOf("\t")).trim());
+  return { word, texts: lines.map((text) => text.slice(text.indexOf("\t") + 1)), labels };
 }
 
 function line(use, point, choose) {
@@ -117,9 +125,13 @@ function dotted(element, group) {
   return element;
 }
 
-// All points within -1 and 1, both axes to one scale; what is less than a millionth apart is one place.
+// All points within -1 and 1, both axes to one scale; what is hardly apart is one place.
 function fit(points) {
-  const [low, high] = [Math.min, Math.max].map((end) => [0, 1].map((axis) => end(...points.map((point) => point[axis]))));
-  const most = Math.max(high[0] - low[0], high[1] - low[1]) / 2;
-  return points.map((point) => point.map((number, axis) => (most < 1e-6 ? 0 : (number - (low[axis] + high[axis]) / 2) / most)));
+  const axes = [0, 1].map((axis) => points.map((point) => point[axis]));
+  const low = axes.map((numbers) => Math.min(...numbers));
+  const high = axes.map((numbers) => Math.max(...numbers));
+  const half = Math.max(high[0] - low[0], high[1] - low[1]) / 2;
+  if (half < 1e-6) return points.map(() => [0, 0]);
+  const middle = low.map((number, axis) => (number + high[axis]) / 2);
+  return points.map((point) => point.map((number, axis) => (number - middle[axis]) / half));
 }

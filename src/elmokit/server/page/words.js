@@ -4,7 +4,7 @@ import { asker } from "./ask.js";
 import { field, make } from "./make.js";
 
 const GAP = /_{3,}/g, MOST = 10;
-const MARKS = { "<S>": "the sentence begins", "</S>": "the sentence ends" }; // no words to put somewhere
+const MARKS = new Map([["<S>", "the sentence begins"], ["</S>", "the sentence ends"]]);
 
 export function startWords(change) {
   let now = null;
@@ -16,19 +16,27 @@ export function startWords(change) {
   const put = async (text, ask) => {
     if (text.search(GAP) >= 0) {
       const { gaps } = await ask("fill", { text, k: MOST });
-      return gaps.map((words, place) => [`Gap ${place + 1}`, words, (word) => filled(now["words-text"], place, word)]);
+      return gaps.map((words, place) => [
+        `Gap ${place + 1}`, words, (word) => filled(now["words-text"], place, word),
+      ]);
     }
-    const both = await Promise.allSettled([false, true].map((previous) => ask("next", { text, k: MOST, previous })));
+    const both = await Promise.allSettled(
+      [false, true].map((previous) => ask("next", { text, k: MOST, previous })),
+    );
     const failed = both.filter(({ reason }) => reason).map(({ reason }) => reason);
     const later = failed.find(({ wait }) => wait !== null);
-    if (later || failed.length === both.length) throw later ?? failed[0]; // a model may read one way only
+    // A model may read one way only.
+    if (later || failed.length === both.length) throw later ?? failed[0];
     return [
       ["Next", both[0].value?.words, (word) => `${now["words-text"].trimEnd()} ${word}`],
       ["Before", both[1].value?.words, (word) => `${word} ${now["words-text"].trimStart()}`],
     ].filter(([, words]) => words);
   };
   const ask = asker("words", put, (columns) => {
-    field("words-columns").replaceChildren(...(columns ?? []).map(([title, words, placed]) => column(title, words, (word) => choose(placed(word)))));
+    const made = (columns ?? []).map(([title, words, placed]) =>
+      column(title, words, (word) => choose(placed(word))),
+    );
+    field("words-columns").replaceChildren(...made);
   });
 
   return (state) => {
@@ -50,9 +58,11 @@ function column(title, words, choose) {
   const made = make("div");
   made.append(make("h2", title));
   for (const { word, probability } of words) {
-    const bar = make("button", "", { className: "bar", type: "button", disabled: word in MARKS });
+    const mark = MARKS.get(word); // no word to put somewhere
+    const bar = make("button", "", { className: "bar", type: "button", disabled: Boolean(mark) });
     bar.style.setProperty("--share", `${((100 * probability) / words[0].probability).toFixed(1)}%`);
-    bar.append(make(word in MARKS ? "i" : "span", MARKS[word] ?? word), make("span", `${(100 * probability).toFixed(1)} %`));
+    const percent = `${(100 * probability).toFixed(1)} %`;
+    bar.append(mark ? make("i", mark) : make("span", word), make("span", percent));
     bar.addEventListener("click", () => choose(word));
     made.append(bar);
   }
