@@ -1,5 +1,6 @@
 """The verb as a person would start it, and end it."""
 
+import json
 import os
 import signal
 import socket
@@ -7,12 +8,18 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from urllib.request import Request, urlopen
 
 import pytest
 
+import elmokit
 from elmokit.errors import ServiceError
+from elmokit.explore.build import build_index
 from elmokit.server.client import Client
+from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.learn import learn
 from made import make_folder
+from toys import EXAMPLES, changed
 from typed import failed
 
 
@@ -63,6 +70,44 @@ def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started
         assert [answer.result().shape for answer in waiting] == [(1, 12)] * 2
     assert process.wait(10) == 0
     assert process.stderr.read() == "answering what waits; once more ends at once\n"
+
+
+def test_an_index_and_tasks_are_shown_to_those_who_ask(started, folder, tmp_path):
+    model, examples = elmokit.load(folder), EXAMPLES["pos"]
+    for name in ("one", "two"):
+        learn(
+            TASKS["pos"], examples, examples, tmp_path / name,
+            settings=changed(elmo="input", epochs=1), elmo=model,
+        )  # fmt: skip
+    (tmp_path / "text.txt").write_text("A bank lent money .\nThe bank of a river .\n", "utf-8")
+    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "index").close()
+    process, url = started(
+        "--index", tmp_path / "index", "--tasks", tmp_path / "one", "--tasks", tmp_path / "two"
+    )
+
+    def told(path, form=None):
+        headers = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
+        body = None if form is None else json.dumps(form).encode()
+        with urlopen(Request(url + path, body, headers), timeout=20) as answer:
+            return json.loads(answer.read())
+
+    assert [mix["folder"] for mix in told("/mixes")["mixes"]] == ["one", "two"]
+    assert told("/search", {"query": "The bank of a river ."})["found"][0]["line"] == 2
+    with urlopen(url, timeout=20) as page:
+        assert page.read().startswith(b"<!doctype html>")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(10) == 0
+    assert process.stderr.read() == "answering what waits; once more ends at once\n"
+
+
+def test_an_index_or_a_task_that_is_not_there_ends_the_service(elmo, folder, tmp_path):
+    for option, says in [
+        ("--index", "no index there; make one first (elmo index build)"),
+        ("--tasks", "no task.json; expected a folder that elmo train made"),
+    ]:
+        _, err, code = elmo("serve", "--model", folder, "--port", 0, option, tmp_path)
+        assert code == 1
+        assert err.splitlines()[1] == f"elmo: {tmp_path}: {says}"
 
 
 def test_a_port_that_is_taken_is_told_in_one_line(elmo, folder):

@@ -10,14 +10,28 @@ import pytest
 from fastapi import APIRouter, Request
 
 import elmokit
+from elmokit.explore.build import build_index
+from elmokit.explore.index import Index
 from elmokit.server.desk import Desk
+from elmokit.server.files import file_routes
 from elmokit.server.guard import END
 from elmokit.server.jobs import Job
 from elmokit.server.limits import Limits
 from elmokit.server.metrics import Metrics
 from elmokit.server.running import listening
 from elmokit.server.sentences import Sentences
+from elmokit.server.shelf import Shelf, read_mixes
+from elmokit.server.views import view_routes
+from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.learn import learn
 from made import make_folder
+from toys import EXAMPLES, changed
+
+PASSAGES = [
+    "A bank lent money to a painter .",
+    "The bank of a river , in spring .",
+    "Two banks and a painter of landscapes .",
+]
 
 
 @pytest.fixture(scope="session")
@@ -30,15 +44,38 @@ def language_model(language_model_folder):
     return elmokit.load(language_model_folder, threads=1)
 
 
+@pytest.fixture(scope="session")
+def task_folder(language_model, tmp_path_factory):
+    folder, examples = tmp_path_factory.mktemp("my_ner"), EXAMPLES["ner"]
+    settings = changed(elmo="both", epochs=1)
+    learn(TASKS["ner"], examples, examples, folder, settings=settings, elmo=language_model)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def index_folder(language_model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("searched")
+    (folder / "text.txt").write_text("".join(f"{line}\n" for line in PASSAGES), "utf-8")
+    build_index(language_model, [str(folder / "text.txt")], folder / "index").close()
+    return folder / "index"
+
+
+@pytest.fixture(scope="session")
+def shelf(language_model, task_folder, index_folder):
+    with Index.open(index_folder, language_model) as index:
+        yield Shelf(index, read_mixes([task_folder]))
+
+
 @pytest.fixture(scope="module")
 def serving():
     """Start services that end with the module: a desk and a function that asks them."""
     with ExitStack() as running:
 
-        def start(model, *, token=None, **limits):
+        def start(model, *, token=None, shelf=None, **limits):
             desk = Desk(Limits(**limits), Metrics())
             gate = Gate(desk)
-            url = running.enter_context(listening(desk, token=token, groups=[gate.router]))
+            groups = [gate.router, view_routes(desk, shelf or Shelf()), file_routes()]
+            url = running.enter_context(listening(desk, token=token, groups=groups))
             running.callback(gate.release.set)
             if model is not None:
                 desk.open(model)
@@ -48,8 +85,8 @@ def serving():
 
 
 @pytest.fixture(scope="module")
-def served(serving, language_model):
-    return serving(language_model)
+def served(serving, language_model, shelf):
+    return serving(language_model, shelf=shelf)
 
 
 class Gate:

@@ -168,7 +168,8 @@ def test_a_model_without_a_softmax_gives_vectors_and_says_what_it_lacks(serving,
 def test_the_schema_has_examples_that_are_answered(served):
     paths = served.told("/openapi.json")["paths"]
     assert set(paths) == {
-        "/embed", "/encode", "/score", "/next", "/fill", "/health", "/ready", "/metrics",
+        "/embed", "/encode", "/score", "/next", "/fill", "/uses", "/similarity", "/mixes",
+        "/search", "/health", "/ready", "/metrics",
     }  # fmt: skip
     for path, methods in paths.items():
         if "post" not in methods:

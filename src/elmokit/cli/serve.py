@@ -1,8 +1,9 @@
-"""A model becomes a service that programs ask through a socket."""
+"""A model becomes a service that programs ask through a socket, and people on a page."""
 
 import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Annotated
 
@@ -22,6 +23,17 @@ def serve(
             envvar="ELMOKIT_TOKEN",
             help="What requests must bring: Authorization: Bearer TOKEN.",
             show_default="none needed",
+        ),
+    ] = None,
+    index: Annotated[
+        Path | None,
+        typer.Option(help="A folder of elmo index build, to search.", show_default="none"),
+    ] = None,
+    tasks: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A folder of elmo train, whose mix the page shows; may be repeated.",
+            show_default="none",
         ),
     ] = None,
     precision: PrecisionWay = "float32",
@@ -48,17 +60,21 @@ def serve(
         float, typer.Option(min=0, help="How long the first request waits for others.")
     ] = 3.0,
 ) -> None:
-    """Serve a model over HTTP: vectors, perplexities, next words; see /openapi.json.
+    """Serve a model over HTTP: vectors, perplexities, next words; a page at /; see /openapi.json.
 
     SIGTERM and Ctrl-C drain it: what waits is answered, new requests are refused, then it ends.
 
     Example: elmo serve --model elmo_small --port 8000
     """
     try:
-        from elmokit.server.desk import Desk  # noqa: PLC0415  (torch takes seconds)
+        from elmokit.explore.index import Index  # noqa: PLC0415  (torch takes seconds)
+        from elmokit.server.desk import Desk  # noqa: PLC0415
+        from elmokit.server.files import file_routes  # noqa: PLC0415
         from elmokit.server.limits import Limits  # noqa: PLC0415
         from elmokit.server.metrics import Metrics  # noqa: PLC0415
         from elmokit.server.running import listening  # noqa: PLC0415
+        from elmokit.server.shelf import Shelf, read_mixes  # noqa: PLC0415
+        from elmokit.server.views import view_routes  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "starlette", "uvicorn"):
             raise
@@ -77,19 +93,26 @@ def serve(
         batch_tokens=batch_tokens,
         gather_milliseconds=gather_milliseconds,
     )
-    desk = Desk(limits, Metrics())
-    with listening(desk, host=host, port=port, token=token) as url, _signals() as arrived:
+    desk, shelf = Desk(limits, Metrics()), Shelf()
+    groups = [view_routes(desk, shelf), file_routes()]
+    with (
+        ExitStack() as opened,  # until all are answered
+        listening(desk, host=host, port=port, token=token, groups=groups) as url,
+        _signals() as arrived,
+    ):
         tell(f"listening at {url}, loading the model")
-        desk.open(
-            load(
-                model,
-                split=split,
-                device=device,
-                precision=precision,
-                tokens_per_batch=batch_tokens,
-                threads=threads,
-            )
+        embedder = load(
+            model,
+            split=split,
+            device=device,
+            precision=precision,
+            tokens_per_batch=batch_tokens,
+            threads=threads,
         )
+        shelf.mixes = read_mixes(tasks or ())
+        if index is not None:
+            shelf.index = opened.enter_context(Index.open(index, embedder))
+        desk.open(embedder)
         tell("ready")
         arrived.get()
         tell("answering what waits; once more ends at once")

@@ -61,7 +61,8 @@ class Catalog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._rows = sqlite3.connect(path)
+        # One thread at a time: a service opens an index in one and searches it in another.
+        self._rows = sqlite3.connect(path, check_same_thread=False)
 
     @classmethod
     def create(cls, path: Path) -> "Catalog":

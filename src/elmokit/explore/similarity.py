@@ -24,8 +24,12 @@ def compare_words(
     """The cosines between the words of two sentences, in every layer."""
     if not first or not second:
         raise InputError("a sentence has no word; give two sentences with words")
-    one, other = (_unit(array) for array in embedder.embed([first, second]))
-    cosines: Vectors = one @ other.transpose(0, 2, 1)
+    return cosines_between(*embedder.embed([first, second]))
+
+
+def cosines_between(one: Vectors, other: Vectors) -> Vectors:  # (layers, words, dim) each
+    """The cosines of the words of two sentences, (layers, words of one, words of the other)."""
+    cosines: Vectors = _unit(one) @ _unit(other).transpose(0, 2, 1)
     return cosines
 
 

@@ -40,16 +40,28 @@ def find_uses(
     With `prefix`, those of all words that begin so. Either every line is `label TAB sentence`, or
     no line has a tab.
     """
-    form, uses = word.casefold(), []
-    for label, text in _labelled(lines, name):
-        for words in split(text):
-            for place, own in enumerate(map(str.casefold, words)):
-                if own == form or (prefix and own.startswith(form)):
-                    uses.append(Use(tuple(words), place, label))
+    uses = [
+        use
+        for label, text in _labelled(lines, name)
+        for words in split(text)
+        for use in uses_in(words, word, label=label, prefix=prefix)
+    ]
     if not uses:
         remedy = "is it written so there?" if prefix else "give --prefix for its inflections"
         raise InputError(f"{name}: no use of {word!r}; {remedy}")
     return uses
+
+
+def uses_in(
+    words: Sequence[str], word: str, *, label: str | None = None, prefix: bool = False
+) -> list[Use]:
+    """The uses of a word, whatever its case, in one sentence."""
+    form, sentence = word.casefold(), tuple(words)
+    return [
+        Use(sentence, place, label)
+        for place, own in enumerate(map(str.casefold, sentence))
+        if own == form or (prefix and own.startswith(form))
+    ]
 
 
 def embed_uses(embedder: Embedder, uses: Sequence[Use]) -> Vectors:  # (layers, uses, dim)

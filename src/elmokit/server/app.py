@@ -22,7 +22,7 @@ from elmokit.server.routes import model_routes, state_routes
 def make_app(desk: Desk, *, token: str | None = None, groups: Sequence[APIRouter] = ()) -> ASGIApp:
     """The service as ASGI: the model's routes, and those of other `groups`.
 
-    With a `token`, only /health and /ready answer without it.
+    With a `token`, only /health, /ready and the files of the page answer without it.
     """
     if token == "":
         raise InputError("the token is empty; give one, or none at all")

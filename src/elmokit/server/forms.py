@@ -58,6 +58,31 @@ class FillForm:
     k: Count = 10
 
 
+@dataclass(frozen=True, config=_CLOSED)
+class UsesForm:
+    """A word, and texts that use it."""
+
+    word: Annotated[str, Field(description="Words that begin so are uses too.")]
+    texts: Texts
+    labels: Annotated[list[str] | None, Field(description="One a text, to group by.")] = None
+
+
+@dataclass(frozen=True, config=_CLOSED)
+class SimilarityForm:
+    """Two texts whose words are compared."""
+
+    first: Text
+    second: Text
+
+
+@dataclass(frozen=True, config=_CLOSED)
+class SearchForm:
+    """What passages should be near to."""
+
+    query: str
+    k: Annotated[int, Strict(), Field(ge=1, le=100, description="How many passages.")] = 10
+
+
 @plain_dataclass(frozen=True)
 class EmbeddedSentence:
     """A sentence with the vectors of its words, and the place of its text in the request."""
@@ -138,6 +163,76 @@ class FillReply:
 
 
 @plain_dataclass(frozen=True)
+class PlacedUse:
+    """A word at a place of a sentence, and the number of its group."""
+
+    words: list[str]
+    place: int
+    group: int
+
+
+@plain_dataclass(frozen=True)
+class PlaneOfUses:
+    """Where each use stands in a layer, and what share of all variance each axis shows."""
+
+    points: list[tuple[float, float]]
+    variance: tuple[float, float]
+
+
+@plain_dataclass(frozen=True)
+class UsesReply:
+    """The uses, the names of their groups, and a plane a layer."""
+
+    uses: list[PlacedUse]
+    groups: list[str]
+    layers: list[PlaneOfUses]
+
+
+@plain_dataclass(frozen=True)
+class SimilarityReply:
+    """The words of two texts, and the cosine of each pair in each layer."""
+
+    first: list[str]
+    second: list[str]
+    layers: list[list[list[float]]]  # (layers, words of the first, words of the second)
+
+
+@plain_dataclass(frozen=True)
+class LearntMix:
+    """The share of each layer in a mix, and the task, the folder and the place it was learnt at."""
+
+    task: str
+    folder: str
+    place: str
+    shares: list[float]
+
+
+@plain_dataclass(frozen=True)
+class MixesReply:
+    """The mixes of all trained tasks that the service was given."""
+
+    mixes: list[LearntMix]
+
+
+@plain_dataclass(frozen=True)
+class FoundPassage:
+    """A passage, the places of those of its words that are near the query, and whence it is."""
+
+    words: list[str]
+    lit: list[int]
+    score: float
+    file: str
+    line: int
+
+
+@plain_dataclass(frozen=True)
+class SearchReply:
+    """The passages, the nearest first."""
+
+    found: list[FoundPassage]
+
+
+@plain_dataclass(frozen=True)
 class ErrorReply:
     """Why there is no answer, in one sentence."""
 
@@ -150,6 +245,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "/score": {"texts": ["The cat sat on the mat."]},
     "/next": {"text": "The cat sat on the", "k": 5},
     "/fill": {"text": "The ___ sat on the mat.", "k": 5},
+    "/uses": {"word": "bank", "texts": ["A bank lent money.", "The bank of a river."]},
+    "/similarity": {"first": "A bank lent money.", "second": "The bank of a river."},
+    "/search": {"query": "a painter of landscapes", "k": 5},
 }
 ANSWERS: dict[str, dict[str, Any]] = {
     "/embed": {
@@ -171,4 +269,23 @@ ANSWERS: dict[str, dict[str, Any]] = {
     },
     "/next": {"words": [{"word": "mat", "probability": 0.25}]},
     "/fill": {"gaps": [[{"word": "cat", "probability": 0.5}]]},
+    "/uses": {
+        "uses": [
+            {"words": ["A", "bank"], "place": 1, "group": 0},
+            {"words": ["River", "banks"], "place": 1, "group": 1},
+        ],
+        "groups": ["cluster 1", "cluster 2"],
+        "layers": [{"points": [[-0.5, 0.0], [0.5, 0.0]], "variance": [1.0, 0.0]}],
+    },
+    "/similarity": {"first": ["money"], "second": ["river", "bank"], "layers": [[[0.25, 0.5]]]},
+    "/mixes": {
+        "mixes": [
+            {"task": "ner", "folder": "my_ner", "place": "input", "shares": [0.25, 0.5, 0.25]}
+        ]
+    },
+    "/search": {
+        "found": [
+            {"words": ["She", "paints"], "lit": [1], "score": 0.5, "file": "text.txt", "line": 3}
+        ]
+    },
 }  # fmt: skip

@@ -17,6 +17,7 @@ from elmokit.server.metrics import Metrics
 
 END = "elmokit.end"  # in a scope: an ExitStack, for what is to be done when all is sent or given up
 OPEN_PATHS = frozenset({"/health", "/ready"})
+PAGE, PAGE_FILES = "/", "/page/"  # a browser brings no token for a page, only for what it asks
 
 # A body that is too big is read on to this many times the limit and thrown away: a client that is
 # still sending does not listen.
@@ -78,7 +79,8 @@ class Guard:
 
     async def _exchange(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] not in OPEN_PATHS:
-            self._check_token(scope)
+            if scope["path"] != PAGE and not scope["path"].startswith(PAGE_FILES):
+                self._check_token(scope)
             if self._open > self._limits.open:
                 raise ServiceError(
                     f"{self._limits.open} requests are being answered, that is the limit; "

@@ -46,9 +46,9 @@ def model_routes(desk: Desk) -> APIRouter:
     def cut(embedder: Embedder, texts: list[forms.Text]) -> Sentences:
         return Sentences.of(embedder, texts, desk.limits)
 
-    @router.post("/embed", **_told("/embed", forms.EmbedReply, replies.NPZ))
+    @router.post("/embed", **told("/embed", forms.EmbedReply, replies.NPZ))
     async def embed(
-        form: Annotated[forms.EmbedForm, _example("/embed")], end: End, accept: Accept = None
+        form: Annotated[forms.EmbedForm, example("/embed")], end: End, accept: Accept = None
     ) -> Response:
         """The vectors of every word, (layers, words, dim) a sentence."""
 
@@ -63,9 +63,9 @@ def model_routes(desk: Desk) -> APIRouter:
         replies.check_finite(found.vectors)
         return _streamed(replies.embedded_json(found), kind)
 
-    @router.post("/encode", **_told("/encode", forms.EncodeReply, replies.NPY))
+    @router.post("/encode", **told("/encode", forms.EncodeReply, replies.NPY))
     async def encode(
-        form: Annotated[forms.EncodeForm, _example("/encode")], end: End, accept: Accept = None
+        form: Annotated[forms.EncodeForm, example("/encode")], end: End, accept: Accept = None
     ) -> Response:
         """One vector a text, (texts, dim): its words' vectors, pooled."""
 
@@ -84,14 +84,14 @@ def model_routes(desk: Desk) -> APIRouter:
         replies.check_finite([vectors])
         return _streamed(replies.encoded_json(vectors), kind)
 
-    @router.post("/score", **_told("/score", forms.ScoreReply))
-    async def score(form: Annotated[forms.ScoreForm, _example("/score")], end: End) -> Response:
+    @router.post("/score", **told("/score", forms.ScoreReply))
+    async def score(form: Annotated[forms.ScoreForm, example("/score")], end: End) -> Response:
         """The perplexity of texts, and the log-probability of each word."""
         found = await desk.ask(lambda embedder: scoring(cut(embedder, form.texts)), end)
         return JSONResponse(replies.scored(found))
 
-    @router.post("/next", **_told("/next", forms.NextReply))
-    async def next_words(form: Annotated[forms.NextForm, _example("/next")], end: End) -> Response:
+    @router.post("/next", **told("/next", forms.NextReply))
+    async def next_words(form: Annotated[forms.NextForm, example("/next")], end: End) -> Response:
         """The likeliest words after a text, or before it."""
         found = await desk.ask(
             lambda embedder: guessing(
@@ -101,8 +101,8 @@ def model_routes(desk: Desk) -> APIRouter:
         )
         return JSONResponse({"words": replies.guessed(found)})
 
-    @router.post("/fill", **_told("/fill", forms.FillReply))
-    async def fill(form: Annotated[forms.FillForm, _example("/fill")], end: End) -> Response:
+    @router.post("/fill", **told("/fill", forms.FillReply))
+    async def fill(form: Annotated[forms.FillForm, example("/fill")], end: End) -> Response:
         """For each ___ of a text the words that fit best from both sides."""
         found = await desk.ask(
             lambda embedder: filling(embedder, form.text, form.k, desk.limits), end
@@ -150,11 +150,12 @@ def _streamed(pieces: Iterable[bytes], kind: str) -> Response:
     return StreamingResponse(replies.in_parcels(pieces), media_type=kind)
 
 
-def _example(path: str) -> Any:
+def example(path: str) -> Any:
+    """The body that a route takes, with the schema's example of it."""
     return Body(openapi_examples={"example": {"value": forms.EXAMPLES[path]}})
 
 
-def _told(path: str, reply: type, *binary: str) -> dict[str, Any]:
+def told(path: str, reply: type, *binary: str) -> dict[str, Any]:
     """What the schema says of a route's answers."""
     content: dict[str, Any] = {replies.JSON: {"example": forms.ANSWERS[path]}}
     content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in binary}

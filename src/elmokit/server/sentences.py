@@ -22,7 +22,7 @@ class Sentences:
             raise too_much(f"{len(texts):,} texts were given", limits.texts)
         words, places, tokens = list[list[str]](), list[int](), 0
         for place, text in enumerate(texts):
-            _check_characters(text, place)
+            check_characters(text, f"text {place}")
             for sentence in embedder.split(text):
                 tokens += len(sentence) + 2
                 if tokens > limits.tokens:
@@ -43,13 +43,13 @@ def too_much(found: str, limit: int) -> ServiceError:
     return ServiceError(f"{found}, the limit is {limit:,}; ask in smaller parts", status=413)
 
 
-def _check_characters(text: Text, place: int) -> None:
+def check_characters(text: Text, name: str) -> None:
     """Refuse what JSON can spell and no text can hold: half of a character."""
     try:
         (text if isinstance(text, str) else "".join(text)).encode()
     except UnicodeEncodeError as error:
         raise InputError(
-            f"text {place} has {error.object[error.start]!r}, half of a character; "
+            f"{name} has {error.object[error.start]!r}, half of a character; "
             "expected text that is Unicode"
         ) from None
 

@@ -1,0 +1,184 @@
+"""The page is served whole and safe, and what it asks is answered as the model itself would."""
+
+import json
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import elmokit.server
+from elmokit.errors import FormatError
+from elmokit.explore.projection import project_pca
+from elmokit.explore.similarity import compare_words
+from elmokit.server.shelf import read_mixes
+
+PAGE = Path(elmokit.server.__file__).parent / "page"
+TEXTS = ["A bank lent money .", "no use here", "The Bank of a river , two banks .", "my bank"]
+KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
+
+
+@pytest.mark.parametrize("path", sorted(PAGE.iterdir()), ids=lambda path: path.name)
+def test_every_file_is_served_as_what_it_is_and_kept_until_it_changes(served, path):
+    place = "/" if path.name == "index.html" else f"/page/{path.name}"
+    status, headers, body = served.ask(place)
+    assert (status, body) == (200, path.read_bytes())
+    assert headers["Content-Type"] == f"{KINDS[path.suffix]}; charset=utf-8"
+    assert headers["Cache-Control"] == "no-cache"
+    assert headers["Content-Security-Policy"].startswith("default-src 'self'; img-src data:;")
+    assert "unsafe" not in headers["Content-Security-Policy"]
+    known = {"If-None-Match": f'"other", W/{headers["ETag"]}'}
+    status, again, body = served.ask(place, headers=known)
+    assert (status, again["ETag"], body) == (304, headers["ETag"], b"")
+    status, head, body = served.ask(place, method="HEAD")
+    assert (status, head["ETag"], body) == (200, headers["ETag"], b"")
+
+
+def test_nothing_else_of_the_disk_is_served(served):
+    for path in ["/page/", "/page", "/page/../app.py", "/page/%2e%2e/app.py", "/page/none.js"]:
+        assert served.refused(path)[0] == 404
+
+
+def test_the_page_loads_nothing_from_elsewhere():
+    for path in PAGE.iterdir():
+        text = path.read_text("utf-8")
+        assert not re.search(r"https?://|//[a-z]+\.[a-z]|@import|\bstyle=|\bon\w+=\"", text), path
+
+
+def test_every_id_that_the_scripts_name_is_on_the_page():
+    ids = re.findall(r'\bid="([^"]+)"', (PAGE / "index.html").read_text("utf-8"))
+    assert len(ids) == len(set(ids))
+    for path in PAGE.glob("*.js"):
+        named = set(re.findall(r'\bfield\("([^"]+)"\)', path.read_text("utf-8")))
+        assert named <= set(ids), path
+
+
+def test_a_token_is_asked_for_what_the_page_asks_and_not_for_the_page(serving, language_model):
+    closed = serving(language_model, token="secret")
+    assert closed.ask("/")[0] == closed.ask("/page/main.js")[0] == 200
+    assert closed.refused("/pages")[0] == closed.refused("/mixes")[0] == 401
+    assert closed.refused("/uses", {"word": "bank", "texts": TEXTS})[0] == 401
+    allowed = {"Authorization": "Bearer secret"}
+    assert closed.told("/mixes", headers=allowed) == {"mixes": []}
+
+
+def test_uses_stand_where_pca_puts_them_but_for_the_axes_signs(served, language_model):
+    found = served.told("/uses", {"word": " bank ", "texts": TEXTS})
+    used = [(use["words"][use["place"]], use["words"][0]) for use in found["uses"]]
+    assert used == [("bank", "A"), ("Bank", "The"), ("banks", "The"), ("bank", "my")]
+    assert len(found["layers"]) == language_model.layers
+    arrays = language_model.embed([use["words"] for use in found["uses"]])
+    for layer, plane in enumerate(found["layers"]):
+        places = [use["place"] for use in found["uses"]]
+        rows = [array[layer, place] for array, place in zip(arrays, places, strict=True)]
+        expected = project_pca(np.stack(rows))
+        np.testing.assert_allclose(np.abs(plane["points"]), np.abs(expected.points), atol=1e-5)
+        np.testing.assert_allclose(plane["variance"], expected.shares, atol=1e-6)
+    below = np.array([layer["points"] for layer in found["layers"]])
+    assert ((below[:-1] * below[1:]).sum(1) >= 0).all()  # no axis turns over on the way up
+    assert found["groups"] == ["cluster 1", "cluster 2"]
+    assert {use["group"] for use in found["uses"]} == {0, 1}
+
+
+def test_labels_group_uses(served):
+    labels = ["money", "none", "river", "money"]
+    found = served.told("/uses", {"word": "bank", "texts": TEXTS, "labels": labels})
+    assert found["groups"] == ["money", "river"]
+    assert [use["group"] for use in found["uses"]] == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "says"),
+    [
+        ({"word": "cat"}, 422, "there is no use of 'cat' in the texts; a map needs two"),
+        ({"word": "money"}, 422, "there is only one use of 'money' in the texts; a map needs two"),
+        ({"word": " "}, 422, "the word is empty; give one that the texts use"),
+        ({"labels": ["x"]}, 422, "1 labels were given for 4 texts; give one a text"),
+        ({"labels": ["x", "x", "\ud800", "x"]}, 422, "label 2 has '\\ud800', half of a character"),
+        ({"texts": ["bank " * 501]}, 413, "'bank' has 501 uses, the limit is 500"),
+        (
+            {"texts": ["bank " * 20 + "x " * 4000]},
+            413,
+            "the sentences of the uses have 80,400 word",
+        ),
+        ({"texts": 3}, 422, "texts is 3"),
+        ({"kind": 3}, 422, "kind is no setting of this route"),
+    ],
+)
+def test_uses_that_make_no_map_are_refused_in_a_sentence(served, change, status, says):
+    found, sentence = served.refused("/uses", {"word": "bank", "texts": TEXTS} | change)
+    assert (found, sentence[: len(says)]) == (status, says)
+
+
+def test_words_of_two_texts_are_compared_in_every_layer(served, language_model):
+    first, second = ["A", "bank", "lent"], ["a", "bank", "."]
+    found = served.told("/similarity", {"first": first, "second": second})
+    assert (found["first"], found["second"]) == (first, second)
+    expected = compare_words(language_model, first, second)
+    np.testing.assert_allclose(found["layers"], expected, atol=1e-6)
+    raw = served.told("/similarity", {"first": "One dog . Two cats .", "second": "x"})
+    assert raw["first"] == ["One", "dog", ".", "Two", "cats", "."]
+    for form, refusal in [
+        ({"first": "", "second": "x"}, (422, "a sentence has no word; give two sentences")),
+        ({"first": "a " * 200, "second": "b " * 100}, (413, "200 words and 100 make 20,000 pairs")),
+    ]:  # fmt: skip
+        status, sentence = served.refused("/similarity", form)
+        assert (status, sentence[: len(refusal[1])]) == refusal
+
+
+def test_mixes_are_those_that_tasks_learnt(served, task_folder):
+    mixes = served.told("/mixes")["mixes"]
+    assert [(mix["task"], mix["place"]) for mix in mixes] == [("ner", "input"), ("ner", "output")]
+    for mix in mixes:
+        assert mix["folder"] == task_folder.name
+        assert len(mix["shares"]) == 3
+        assert sum(mix["shares"]) == pytest.approx(1)
+
+
+def test_a_folder_without_a_task_is_refused(tmp_path):
+    with pytest.raises(FormatError, match="expected a folder that elmo train made"):
+        read_mixes([tmp_path])
+
+
+def test_a_search_finds_what_was_asked_for_and_lights_its_words(served, shelf):
+    query = "Two banks and a painter of landscapes ."
+    found = served.told("/search", {"query": query, "k": 2})["found"]
+    assert len(found) == 2
+    assert found[0]["words"] == query.split()
+    assert (found[0]["line"], Path(found[0]["file"]).name) == (3, "text.txt")
+    assert found[0]["score"] == pytest.approx(1, abs=1e-3)
+    assert found[0]["lit"] == [*range(7)]  # the same words in the same places; a mark is no word
+    assert found[1]["lit"]
+    assert len(found[1]["lit"]) < len(found[1]["words"])
+    expected = [hit.score for hit in shelf.index.search(query, k=2)]
+    assert [passage["score"] for passage in found] == pytest.approx(expected, abs=1e-5)
+
+
+def test_searches_wait_their_turn_like_all_requests(served):
+    forms = [{"query": "a bank"}, {"query": ""}, {"query": "money", "k": 1}]
+    with ThreadPoolExecutor(3) as pool:
+        with served.held():
+            waiting = [pool.submit(served.ask, "/search", form) for form in forms]
+            served.wait_until(lambda: served.desk.waiting == 4)
+        answers = [(answer.result()[0], json.loads(answer.result()[2])) for answer in waiting]
+    assert [status for status, _ in answers] == [200, 422, 200]
+    assert answers[1][1] == {"error": "the query '' has no word"}
+    assert len(answers[2][1]["found"]) == 1
+
+
+def test_without_an_index_the_service_says_how_to_make_one(serving, language_model):
+    bare = serving(language_model)
+    status, sentence = bare.refused("/search", {"query": "a bank"})
+    assert status == 422
+    assert "elmo index build" in sentence
+    assert "elmo serve --index" in sentence
+    assert bare.told("/mixes") == {"mixes": []}
+
+
+def test_while_the_model_is_loaded_the_page_is_there_and_its_questions_wait(serving):
+    starting = serving(None)
+    assert starting.ask("/")[0] == 200
+    for path, form in [("/mixes", None), ("/search", {"query": "a"})]:
+        status, headers, _ = starting.ask(path, form)
+        assert (status, headers["Retry-After"]) == (503, "1")
