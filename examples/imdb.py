@@ -1,0 +1,54 @@
+"""Reviews become good or bad in two ways: from one vector a text, and word by word.
+
+    python examples/imdb.py train.tsv dev.tsv --texts 400
+
+A file has a label, a tab and a review a line, packed or not; without files, examples/reviews.tsv.
+"""
+
+import argparse
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+import elmokit
+from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.learn import learn
+from elmokit.tasks.probe import fit_linear
+
+OWN = Path(__file__).with_name("reviews.tsv")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("train", type=Path, nargs="?", default=OWN)
+    parser.add_argument("dev", type=Path, nargs="?", default=OWN)
+    parser.add_argument("--texts", type=int, default=400, help="how many of each file")
+    parser.add_argument("--epochs", type=int, default=4)
+    arguments = parser.parse_args()
+    task = TASKS["texts"]
+    train, dev = (task.read(path)[: arguments.texts] for path in (arguments.train, arguments.dev))
+    model = elmokit.load()
+
+    started = time.perf_counter()
+    labels = sorted({example.label for example in train})
+    features, shown = (
+        torch.from_numpy(model.encode([e.text for e in examples], layers="concat"))
+        for examples in (train, dev)
+    )
+    wanted = torch.tensor([labels.index(example.label) for example in train])
+    weight, bias = fit_linear(features, wanted, len(labels))
+    said = [labels[k] for k in (shown @ weight.t() + bias).argmax(1).tolist()]
+    print(f"one vector a text: {task.score(dev, said)} ({time.perf_counter() - started:.0f} s)")
+
+    started = time.perf_counter()
+    settings = replace(task.settings, hidden=64, epochs=arguments.epochs, words_per_batch=4000)
+    with tempfile.TemporaryDirectory() as out:
+        trained = learn(task, train, dev, out, settings=settings, elmo=model, tell=print)
+    print(f"word by word: {trained.scores} ({time.perf_counter() - started:.0f} s)")
+
+
+if __name__ == "__main__":
+    main()

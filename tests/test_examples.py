@@ -1,0 +1,45 @@
+"""The examples run, and say something sensible."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def run(capsys, monkeypatch, tmp_path):
+    def run(name, *arguments):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_the_demo_shows_senses_words_and_where_vectors_are(run, tmp_path):
+    told = run("demo.py")
+    gaps = [float(line.split()[-1]) for line in told.splitlines() if line.startswith("  2  ")]
+    assert len(gaps) == 3
+    assert min(gaps) > 0.03  # the top layer tells the senses of bank, work and plant apart
+    assert str(tmp_path / "vectors.hdf5") in told
+    assert (tmp_path / "vectors.hdf5").exists()
+
+
+@pytest.mark.parametrize("options", [(), ("--tune",)])
+def test_elmo_is_a_layer_of_a_plain_model(run, options):
+    told = run("in_pytorch.py", "--epochs", 20, *options)
+    assert "epoch 20: loss 0." in told
+
+
+def test_vectors_are_worked_out_once(run):
+    assert "layer 2: " in run("precompute.py")
+
+
+def test_reviews_are_judged_in_two_ways(run):
+    told = run("imdb.py", "--epochs", 1)
+    assert "one vector a text: {'accuracy': 1.0}" in told
+    assert "word by word: " in told
