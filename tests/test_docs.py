@@ -17,6 +17,7 @@ from elmokit.config import SIZES
 from elmokit.model.language_model import LanguageModel
 from elmokit.model.softmax import Softmax
 from elmokit.text.vocabulary import Vocabulary
+from warm import warm_command
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "elmokit"
@@ -53,8 +54,16 @@ def small(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def environment():
+    """That of a terminal, where `elmo` is a command that has imported everything already."""
+    with warm_command() as folder:
+        path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        yield {**os.environ, "PATH": path}
+
+
 @pytest.mark.parametrize("page", PAGES)
-def test_the_blocks_run_and_print_what_they_say(page, small, tmp_path):
+def test_the_blocks_run_and_print_what_they_say(page, small, environment, tmp_path):
     text = (ROOT / page).read_text("utf-8")
     blocks = [(match[1], match[2]) for match in BLOCK.finditer(text)]
     run, expected = [], []
@@ -63,7 +72,6 @@ def test_the_blocks_run_and_print_what_they_say(page, small, tmp_path):
             run.append((kind, code))
             expected.append(output if following == "" and not output.startswith("src/") else None)
     assert run
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN],
         input=json.dumps(run), cwd=shutil.copytree(small, tmp_path / "place"), env=environment,

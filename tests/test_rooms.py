@@ -10,11 +10,11 @@ PACKAGE = Path(__file__).parents[1] / "src" / "elmokit"
 # From left to right; rooms in one group do not import each other.
 GROUPS = [
     {"errors"},
-    {"config"},
+    {"config", "whole"},
     {"text"},
     {"model"},
     {"formats"},
-    {"cache", "claim", "plan", "pooling", "progress", "settings", "whole"},
+    {"cache", "claim", "plan", "pooling", "progress", "settings"},
     {"reading", "resume"},
     {"ask"},
     {"embedder"},

@@ -155,7 +155,7 @@ while not os.path.exists(target) or os.path.exists(target + ".partial"):
         elmokit.cli.main()
         os._exit(0)
     if deaths < 20:
-        time.sleep(random.uniform(0.02, 0.4))
+        time.sleep(random.uniform(0.02, 0.2))
         os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     deaths += os.WIFSIGNALED(status)
@@ -165,10 +165,10 @@ print(deaths, tries)
 
 def test_a_run_killed_twenty_times_ends_with_the_same_bits(model_folder, tmp_path):
     lines = tmp_path / "lines.txt"
-    lines.write_text("".join(line + "\n" for line in MANY * 20))
+    lines.write_text("".join(line + "\n" for line in MANY * 10))
     whole, killed = tmp_path / "whole.hdf5", tmp_path / "killed.hdf5"
     model = elmokit.load(model_folder, tokens_per_batch=64)
-    embed_file(model, MANY * 20, whole)
+    embed_file(model, MANY * 10, whole)
     done = subprocess.run(
         [sys.executable, "-c", KILLS, model_folder, lines, killed],
         capture_output=True, text=True, check=False,

@@ -45,5 +45,23 @@ EXAMPLES = {
 }
 
 
+def sized(name, count):
+    """An example of a task whose longest sentence has so many words."""
+    words = ("word",) * count
+    offsets = tuple((5 * place, 5 * place + 4) for place in range(count))
+    answers = (Answer("word", 0, 0, False),)
+    tags = {"ner": "S-LOC", "chunking": "S-NP", "pos": "NOUN"}
+    if name in tags:
+        return Tagged(words, (tags[name],) * count)
+    return {
+        "roles": Roles(words, 0, "x.01", ("B-V",) + ("O",) * (count - 1)),
+        "sentiment": Labelled(words, "1"),
+        "texts": Labelled(words, "1"),
+        "entailment": Pair(words, words[:1], "1", ("", "")),
+        "questions": Question("1", words[:5], words, offsets, " ".join(words), answers),
+        "coreference": Document("1", 0, (words,), (((0, 0),),)),
+    }[name]
+
+
 def changed(**changes):
     return replace(TINY, **changes)

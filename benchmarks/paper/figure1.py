@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from runs import TITLES, runs_of, shown
+from runs import TITLES, print_table, runs_of, shown
 
 SHARES = (0.01, 0.1, 1.0)
 
@@ -18,11 +18,12 @@ def main():
         }
         for task in runs.tasks
     }
-    print(f"\n| task | ELMo | {' | '.join(f'{share:.0%}' for share in SHARES)} |")
-    print("| --- | --- |" + " --- |" * len(SHARES))
-    for task, arms in found.items():
-        for elmo, shares in arms.items():
-            print(f"| {TITLES[task]} | {elmo} | {' | '.join(map(shown, shares.values()))} |")
+    rows = [
+        [TITLES[task], elmo, *map(shown, shares.values())]
+        for task, arms in found.items()
+        for elmo, shares in arms.items()
+    ]
+    print_table(["task", "ELMo", *(f"{share:.0%}" for share in SHARES)], rows)
     draw(found, Path("docs/paper-figure1.svg"))
     print(json.dumps(found))
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from runs import TITLES, runs_of
+from runs import TITLES, print_table, runs_of
 
 
 def main():
@@ -12,10 +12,8 @@ def main():
         shares = runs.trained(task, "both", runs.seeds[0]).head.words.shares()
         rows += [(f"{TITLES[task]}, {place}", numbers) for place, numbers in shares.items()]
     layers = range(len(rows[0][1]))
-    print(f"\n| mix | {' | '.join(f'layer {k}' for k in layers)} |")
-    print("| --- |" + " --- |" * len(layers))
-    for name, numbers in rows:
-        print(f"| {name} | {' | '.join(f'{number:.2f}' for number in numbers)} |")
+    shown = [[name, *(f"{number:.2f}" for number in numbers)] for name, numbers in rows]
+    print_table(["mix", *(f"layer {k}" for k in layers)], shown)
     figure = Figure(figsize=(4, 1 + 0.4 * len(rows)))
     axes = figure.subplots()
     image = axes.imshow([numbers for _, numbers in rows], vmin=0, vmax=1, aspect="auto")

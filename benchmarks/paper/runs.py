@@ -5,6 +5,7 @@ a run that was stopped goes on.
 """
 
 import argparse
+import json
 import statistics
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -73,6 +74,28 @@ def runs_of(description, *, tasks=tuple(TITLES)):
     parser.add_argument("--tasks", nargs="+", default=list(tasks), choices=list(TITLES))
     chosen = parser.parse_args()
     return Runs(chosen.data, chosen.work, tuple(range(chosen.seeds)), tuple(chosen.tasks))
+
+
+def print_arms(description, arms):
+    """The table of the three tasks by whose means the paper compares ways to use ELMo.
+
+    An arm is `elmo`, where it goes in, and settings that differ.
+    """
+    runs = runs_of(description, tasks=("questions", "entailment", "roles"))
+    found = {
+        task: {arm: runs.scores(task, **changes) for arm, changes in arms.items()}
+        for task in runs.tasks
+    }
+    rows = [[TITLES[task], *map(shown, scores.values())] for task, scores in found.items()]
+    print_table(["task", *arms], rows)
+    print(json.dumps(found))
+
+
+def print_table(header, rows):
+    """A table in Markdown, after a blank line."""
+    print()
+    for cells in (header, ["---"] * len(header), *rows):
+        print(f"| {' | '.join(cells)} |")
 
 
 def shown(scores):

@@ -6,7 +6,7 @@ python benchmarks/paper/table1.py --tasks ner pos --seeds 3
 import json
 import statistics
 
-from runs import TITLES, runs_of, shown
+from runs import TITLES, print_table, runs_of, shown
 
 # Where ELMo goes in, by what was best on dev (Table 3).
 WHERE = {
@@ -23,12 +23,12 @@ def main():
     runs, found = runs_of(__doc__.splitlines()[0]), {}
     for task in runs.tasks:
         found[task] = runs.scores(task, "none"), runs.scores(task, WHERE[task])
-    print("\n| task | baseline | + ELMo | error cut | the paper's |")
-    print("| --- | --- | --- | --- | --- |")
+    rows = []
     for task, (before, after) in found.items():
         paper = f"{cut(*(p / 100 for p in PAPER[task])):.1f} %" if task in PAPER else ""
         ours = cut(statistics.mean(before), statistics.mean(after))
-        print(f"| {TITLES[task]} | {shown(before)} | {shown(after)} | {ours:.1f} % | {paper} |")
+        rows.append([TITLES[task], shown(before), shown(after), f"{ours:.1f} %", paper])
+    print_table(["task", "baseline", "+ ELMo", "error cut", "the paper's"], rows)
     print(json.dumps(found))
 
 

@@ -1,21 +1,9 @@
 """Table 3: ELMo at the input, at both ends, and at the output."""
 
-import json
+from runs import print_arms
 
-from runs import TITLES, runs_of, shown
-
-PLACES = ("input", "both", "output")
-
-
-def main():
-    runs = runs_of(__doc__, tasks=("questions", "entailment", "roles"))
-    found = {task: {place: runs.scores(task, place) for place in PLACES} for task in runs.tasks}
-    print(f"\n| task | {' | '.join(PLACES)} |")
-    print("| --- |" + " --- |" * len(PLACES))
-    for task, places in found.items():
-        print(f"| {TITLES[task]} | {' | '.join(map(shown, places.values()))} |")
-    print(json.dumps(found))
+ARMS = {place: {"elmo": place} for place in ("input", "both", "output")}
 
 
 if __name__ == "__main__":
-    main()
+    print_arms(__doc__, ARMS)

@@ -29,8 +29,9 @@ def check_ranges(
     positive: Sequence[str] = (),
     not_negative: Sequence[str] = (),
     shares: Sequence[str] = (),
+    below_one: Sequence[str] = (),
 ) -> None:
-    """Refuse numbers that are out of their range, by their names."""
+    """Refuse numbers that are out of their range, by their names; of `below_one` 1 is too."""
     for name in positive:
         if not 0 < getattr(record, name) < float("inf"):
             raise ConfigError(f"{name} is {getattr(record, name)}, expected more than 0")
@@ -40,6 +41,9 @@ def check_ranges(
     for name in shares:
         if not 0 <= getattr(record, name) <= 1:
             raise ConfigError(f"{name} is {getattr(record, name)}, expected 0 to 1")
+    for name in below_one:
+        if not 0 <= getattr(record, name) < 1:
+            raise ConfigError(f"{name} is {getattr(record, name)}, expected 0 to below 1")
 
 
 def to_toml(record: Any) -> str:

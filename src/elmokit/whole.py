@@ -1,4 +1,4 @@
-"""Bytes become a file that is there only when all of it is."""
+"""Bytes become a file, and files a folder, that is there only when all of it is."""
 
 import os
 from collections.abc import Callable
@@ -18,14 +18,21 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def name_whole(unnamed: Path, path: Path) -> None:
-    """Give a finished file its name, both safe against a loss of power."""
+    """Give a finished file or folder its name, both safe against a loss of power.
+
+    A file takes the place of one that has the name; a folder needs a name that is free.
+    """
+    if unnamed.is_dir():
+        for inner in unnamed.rglob("*"):
+            _sync(inner)
     _sync(unnamed)
     unnamed.replace(path)
-    if os.name == "posix":  # elsewhere a folder cannot be opened
-        _sync(path.parent)
+    _sync(path.parent)
 
 
 def _sync(path: Path) -> None:
+    if os.name != "posix" and path.is_dir():  # which cannot be opened there
+        return
     opened = os.open(path, os.O_RDONLY)
     try:
         os.fsync(opened)

@@ -72,6 +72,11 @@ def test_sentences_end_by_themselves_or_at_the_limit():
     assert not any("<UNK>" in words for words in model.sample(samples=200, temperature=50.0))
 
 
+def test_no_temperature_is_too_small(model):
+    best = model.sample("word1", temperature=0)
+    assert model.sample("word1", temperature=5e-324) == best
+
+
 def test_with_a_carried_state_the_text_before_counts(tmp_path):
     folder = make_folder(tmp_path, softmax_words=30, size=1.5)
     carrying = elmokit.load(folder, state="carry", split="spaces")

@@ -82,6 +82,19 @@ def test_texts_and_pairs_are_labelled(elmo, train):
     succeeded(train("texts", "--crf", "false"))
     said = succeeded(elmo("classify", "out-texts", "--text", "a good film .", "--split", "moses"))
     assert said == "1\ta good film .\n"
+    raw = json.loads(succeeded(elmo("classify", "out-texts", "--text", "a good film.", "--json")))
+    assert raw == "1"
+    blank = succeeded(elmo("classify", "out-texts", "-", stdin=b"\na bad film.\n \n"))
+    assert blank == "\n0\ta bad film.\n\n"
+    blank = succeeded(elmo("classify", "out-texts", "-", "--json", stdin=b"\na bad film.\n"))
+    assert blank == 'null\n"0"\n'
+    failed(elmo("evaluate", "out-texts", "--text", "a"), "judged by a file of labelled examples")
+    failed(
+        elmo("evaluate", "out-texts", "texts", "--per-sentence", "x"), "without --text and --per-s"
+    )
+    failed(
+        elmo("classify", "out-texts", "--text", "a", "--split", "x"), "no splitter is called 'x'"
+    )
     succeeded(train("entailment", "--epochs", "20"))
     said = succeeded(elmo("entail", "out-entailment", "-", stdin=b"a cat\ta cat\n"))
     assert said == "1\ta cat\ta cat\n"
@@ -89,7 +102,9 @@ def test_texts_and_pairs_are_labelled(elmo, train):
     failed(elmo("tag", "out-texts", "--text", "a"), "was trained for texts, expected chunking or")
 
 
-def test_layers_are_probed(elmo, place, folder):
+def test_layers_are_probed(elmo, place, folder, monkeypatch):
+    monkeypatch.setattr("elmokit.tasks.probe._UPDATES", 150)
+    monkeypatch.setattr("elmokit.tasks.probe._RATE", 0.02)
     found = json.loads(succeeded(elmo("probe", "pos", "pos", "-m", folder, "--json")))
     assert len(found["accuracy"]) == 3
     assert "layer 0  1.0000" in succeeded(elmo("probe", "pos", "pos", "-m", folder))

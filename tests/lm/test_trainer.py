@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import re
 import resource
 import signal
 
@@ -136,9 +137,12 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(corpus, uninterrup
 
 
 def test_a_finished_run_has_nothing_left_to_do(corpus, uninterrupted):
-    before = weights_of(uninterrupted)
+    before, log = weights_of(uninterrupted), (uninterrupted / "log.jsonl").read_bytes()
+    with open(uninterrupted / "log.jsonl", "ab") as file:
+        file.write(b"\0\0\0\n{")  # as a loss of power may leave it
     assert pretrain(corpus, TINY, uninterrupted) is None
     assert weights_of(uninterrupted) == before
+    assert (uninterrupted / "log.jsonl").read_bytes() == log
 
 
 def test_another_text_or_other_settings_are_refused(corpus, uninterrupted, tmp_path):
@@ -210,6 +214,38 @@ def test_what_is_not_a_number_stops_the_run_and_names_the_text(corpus):
         [run.update() for _ in range(8)]
 
 
+def faulty_lanes(run):
+    """What a run says of the lanes whose loss is not a number: the texts, by their lanes."""
+    with pytest.raises(NumericError) as caught:
+        [run.update() for _ in range(8)]
+    assert run._state.memory.isfinite().all()
+    told = str(caught.value)
+    return dict(re.findall(r"lane (\d) was reading '([^']*)'", told)), told
+
+
+def test_lanes_whose_memory_is_sound_are_named_too(corpus):
+    """A word that can never be predicted: only lanes that come to it have an endless loss."""
+    run = Run(corpus, changed(softmax="full", directions="forward"))
+    stream, owl = run._stream("forward"), corpus.lexicon.index("owl")
+    with torch.no_grad():
+        run.model.softmax.bias[owl] = -float("inf")
+    texts, told = faulty_lanes(run)
+    window = [stream.window() for _ in range(run.done + 1)][-1]
+    at_fault = (window.targets == owl).any(1).nonzero()[0].tolist()
+    assert "the forward loss is inf" in told
+    assert [int(lane) for lane in texts] == at_fault[:3] != []
+    assert all("owl" in text for text in texts.values())
+
+
+def test_of_many_lanes_at_fault_a_few_are_named(corpus):
+    run = Run(corpus, changed(softmax="full", directions="forward"))
+    with torch.no_grad():
+        run.model.softmax.weight.fill_(float("nan"))
+    texts, told = faulty_lanes(run)
+    assert [*texts] == ["0", "1", "2"]
+    assert ", and 1 lanes more. The last checkpoint is whole" in told
+
+
 def test_gradients_that_are_not_finite_change_nothing(corpus, monkeypatch):
     run = Run(corpus, TINY)
     run.update()
@@ -239,6 +275,42 @@ def test_another_model_is_a_beginning(corpus, uninterrupted, tmp_path):
         assert torch.equal(parameter, source.model.bilm.get_parameter(name))
     with pytest.raises(InputError, match="cell_dim"):
         trainer.inherit(Run(Corpus.open(folder), changed(cell_dim=16)).pretrained, source)
+
+
+def test_classes_of_another_model_are_a_beginning(corpus, tmp_path):
+    adaptive = {"dim": 16, "cell_dim": 16, "softmax": "adaptive"}
+    source = Run(corpus, changed(**adaptive, cutoffs=(6,))).pretrained
+    words = ["<S>", "</S>", "<UNK>", "owl", "the", "new", "red", "dog"]
+    folder = Corpus.open(make_corpus(tmp_path / "c", [["the", "new", "owl"]], vocabulary=words))
+    run = Run(folder, changed(**adaptive, cutoffs=(5,), seed=1))
+    before = {name: weight.clone() for name, weight in run.model.softmax.state_dict().items()}
+    told = trainer.inherit(run.pretrained, source)
+
+    new, old = (pretrained.model.softmax.classes for pretrained in (run.pretrained, source))
+    at = dict(zip(words, source.vocabulary.ids(words).tolist(), strict=True))
+    assert at["the"] < 6 <= min(at["owl"], at["dog"])  # owl is in another class now
+    for word, place in (("<S>", 0), ("<UNK>", 2), ("the", 4)):
+        assert torch.equal(new.head.weight[place], old.head.weight[at[word]])
+        assert new.head.bias[place] == old.head.bias[at[word]]
+    assert torch.equal(new.head.weight[3], before["classes.head.weight"][3])
+    assert torch.equal(new.head.weight[5:], old.head.weight[6:])
+    assert torch.equal(new.tail[0][0].weight, old.tail[0][0].weight)
+    assert torch.equal(new.tail[0][1].weight[7 - 5], old.tail[0][1].weight[at["dog"] - 6])
+    taken = sum((at[w] < 6) == (words.index(w) < 5) for w in words if w != "new")
+    assert f"what was learnt of {taken} of 8 words" in told
+    with pytest.raises(
+        InputError, match=r"the cutoffs \(6,\), this run \(4, 6\); give this run as many"
+    ):
+        trainer.inherit(Run(folder, changed(**adaptive, cutoffs=(4, 6))).pretrained, source)
+
+
+def test_a_loss_over_all_words_is_not_called_sampled(corpus, tmp_path):
+    lines = []
+    settings = changed(negatives=len(corpus.vocabulary), updates=4)
+    pretrain(corpus, settings, tmp_path / "run", tell=lines.append)
+    assert any(": loss forward" in line for line in lines)
+    assert not any("sampled" in line for line in lines)
+    assert "sampled" not in (tmp_path / "run" / "log.jsonl").read_text()
 
 
 @pytest.mark.parametrize("softmax", ["full", "adaptive"])

@@ -1,18 +1,22 @@
 """Every task is learnt by the same loop, which loses nothing and refuses what cannot work."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
+import elmokit
 from elmokit.claim import Claim
 from elmokit.errors import ConfigError, FormatError, InputError, NumericError
 from elmokit.tasks import learn as story
+from elmokit.tasks import plain
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.folder import load_trained
 from elmokit.tasks.learn import learn
 from elmokit.tasks.settings import Settings
-from toys import EXAMPLES, changed
+from made import make_folder
+from toys import EXAMPLES, changed, sized
 
 
 def weights_of(folder):
@@ -92,21 +96,41 @@ def test_waiting_for_a_better_epoch_ends(tmp_path):
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 3
 
 
-def test_labels_that_were_never_learnt_are_never_right(tmp_path):
-    task, examples = TASKS["pos"], EXAMPLES["pos"]
-    other = [type(e)(e.words, ("X",) * len(e.words)) for e in examples]
-    trained = learn(task, examples, other, tmp_path, settings=changed(elmo="none"))
-    assert trained.scores == {"accuracy": 0.0}
+UNSEEN = {
+    "ner": {"tags": ("S-X",) * 5}, "pos": {"tags": ("X",) * 5}, "roles": {"tags": ("B-X",) * 5},
+    "sentiment": {"label": "X"}, "entailment": {"label": "X"},
+}  # fmt: skip
 
 
-def test_a_long_sentence_and_a_short_one_are_read(model, tmp_path):
-    from elmokit.tasks.data.example import Tagged
+@pytest.mark.parametrize("name", UNSEEN)
+def test_labels_that_were_never_learnt_are_never_right(name, tmp_path):
+    task, examples = TASKS[name], EXAMPLES[name]
+    other = [replace(example, **UNSEEN[name]) for example in examples]
+    settings = changed(elmo="none", epochs=1)
+    trained = learn(task, examples, other, tmp_path, settings=settings)
+    assert next(iter(trained.scores.values())) == 0
 
-    examples = [Tagged(("word",) * 1000, ("A",) * 1000), Tagged(("x",), ("B",))]
-    trained = learn(
-        TASKS["pos"], examples, examples, tmp_path, settings=changed(epochs=1), elmo=model
-    )
-    assert [len(tags) for tags in trained.answer(examples)] == [1000, 1]
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_thousand_words_and_a_single_one_are_read(name, model, tmp_path):
+    """And neither feels the other: alone, each is answered as beside the other."""
+    examples = [sized(name, words) for words in (1000, 1)]
+    settings = changed(epochs=1, words_per_batch=1, hidden=4)
+    trained = learn(TASKS[name], examples, examples, tmp_path, settings=settings, elmo=model)
+    together = trained.answer(examples)
+    assert [trained.answer([example])[0] for example in examples] == together
+    if TASKS[name].plain is plain.TAGS:
+        assert [*map(len, together)] == [1000, 1]
+
+
+def test_an_answer_does_not_feel_the_texts_beside_it(tmp_path):
+    """A text of one word has no other to look at; its neighbours' padding is none."""
+    examples = [*EXAMPLES["questions"][:3], sized("questions", 1)]
+    settings = changed(elmo="none", epochs=1)
+    trained = learn(TASKS["questions"], examples, examples, tmp_path, settings=settings)
+    with torch.no_grad():
+        together, alone = (trained.head._scores(some)[0] for some in (examples, examples[-1:]))
+    torch.testing.assert_close(together[-1, :1], alone[0])
 
 
 def test_vectors_of_a_file_are_where_words_begin(tmp_path):
@@ -137,14 +161,37 @@ def test_other_examples_or_settings_are_refused(tmp_path):
     task, examples = TASKS["pos"], EXAMPLES["pos"]
     settings = changed(elmo="none")
     learn(task, examples, examples, tmp_path, settings=settings)
-    with pytest.raises(InputError, match="a run with other examples or settings"):
+    with pytest.raises(InputError, match="a run with other examples, settings or another biLM"):
         learn(task, examples[1:], examples, tmp_path, settings=settings)
-    with pytest.raises(InputError, match="a run with other examples or settings"):
+    with pytest.raises(InputError, match="a run with other examples, settings or another biLM"):
         learn(task, examples, examples, tmp_path, settings=changed(elmo="none", hidden=3))
     with Claim(tmp_path, ""), pytest.raises(InputError, match="another process trains there"):
         learn(task, examples, examples, tmp_path, settings=settings)
     with pytest.raises(InputError, match="elmo is 'input', but no biLM is given"):
         learn(task, examples, examples, tmp_path, settings=changed())
+
+
+def test_another_bilm_does_not_go_on_where_one_was_stopped(model, tmp_path):
+    task, examples, settings = TASKS["pos"], EXAMPLES["pos"], changed(epochs=1)
+    learn(task, examples, examples, tmp_path / "run", settings=settings, elmo=model)
+    (tmp_path / "other").mkdir()
+    other = elmokit.load(make_folder(tmp_path / "other", size=0.5))
+    with pytest.raises(InputError, match="or another biLM"):
+        learn(task, examples, examples, tmp_path / "run", settings=settings, elmo=other)
+
+
+def test_what_cannot_be_learnt_is_refused(model, tmp_path):
+    task, examples = TASKS["pos"], EXAMPLES["pos"]
+    for some in ([examples, []], [[], examples]):
+        with pytest.raises(InputError, match="needs examples to learn from and others"):
+            learn(task, *some, tmp_path, settings=changed(elmo="none"))
+    carrying = elmokit.Embedder(model.pretrained, state="carry")
+    with pytest.raises(InputError, match="state is 'carry', expected 'zero'"):
+        learn(task, examples, examples, tmp_path, settings=changed(), elmo=carrying)
+    for tune in (False, True):
+        settings = changed(layers=(0, 3), tune=tune)
+        with pytest.raises(ConfigError, match=r"layers is \(0, 3\), expected some of 0 to 2"):
+            learn(task, examples, examples, tmp_path, settings=settings, elmo=model)
 
 
 def test_a_loss_that_is_no_number_ends_the_run(tmp_path):

@@ -4,6 +4,7 @@ import pytest
 
 from elmokit.errors import InputError
 from elmokit.tasks import plain
+from elmokit.tasks.catalog import TASKS
 from elmokit.text.split import split_at_spaces, splitter
 
 
@@ -15,6 +16,29 @@ def test_roles_are_shown_in_brackets_around_a_predicate_between_stars():
     for line in ("She gave", "*She* *gave*", "* * *"):
         with pytest.raises(InputError, match="words between stars, expected one"):
             plain.ROLES.ask(line, split_at_spaces)
+    example = plain.ROLES.ask("She didn't *give* it.", plain.words_by("moses"))
+    assert (example.words, example.predicate) == (("She", "didn", "'t", "give", "it", "."), 3)
+    assert plain.ROLES.ask("a *** b", split_at_spaces).words == ("a", "*", "b")
+
+
+RAW = "It rained. We didn't leave"
+
+
+@pytest.mark.parametrize(
+    ("task", "held", "asked"),
+    [
+        ("texts", f"1\t{RAW}\n", RAW),
+        ("entailment", f"{RAW}\t{RAW}\t1\n", f"{RAW}\t{RAW}"),
+        ("pos", "It\tA\nrained.\tB\n", "It rained."),
+        ("sentiment", "(3 (2 It) (4 rained.))\n", "It rained."),
+    ],
+)
+def test_what_is_asked_is_split_as_what_was_learnt(task, held, asked, tmp_path):
+    (tmp_path / "file").write_text(held)
+    (learnt,) = TASKS[task].read(tmp_path / "file")
+    way = TASKS[task].plain
+    example = way.ask(asked, plain.words_by(way.split))
+    assert TASKS[task].sentences(example) == TASKS[task].sentences(learnt)
 
 
 def test_questions_find_their_words_in_the_text():
@@ -28,10 +52,11 @@ def test_questions_find_their_words_in_the_text():
 def test_documents_are_split_and_groups_shown_by_their_words():
     example = plain.DOCUMENT.ask("Ada met Bob. She waved.", splitter("moses").words)
     assert example.sentences == (("Ada", "met", "Bob", "."), ("She", "waved", "."))
-    assert plain.DOCUMENT.show(example, (((0, 0), (4, 4)),)) == "Ada | She\n"
+    assert plain.DOCUMENT.show(example, (((0, 0), (4, 4)),)) == "Ada | She\n\n"
+    assert plain.DOCUMENT.show(example, ()) == "\n"  # documents stay apart
 
 
-@pytest.mark.parametrize("way", [plain.TAGS, plain.LABEL, plain.DOCUMENT])
+@pytest.mark.parametrize("way", [plain.TAGS, plain.TEXT, plain.DOCUMENT])
 def test_a_line_without_words_is_refused(way):
     with pytest.raises(InputError, match="no words"):
         way.ask("  ", split_at_spaces)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from elmokit.errors import InputError
+from elmokit.tasks import probe
 from elmokit.tasks.data.example import Tagged
 from elmokit.tasks.probe import fit_linear, probe_layers
 
@@ -16,6 +17,14 @@ def test_a_linear_map_is_found():
     assert (found == labels).double().mean() > 0.9
 
 
+@pytest.fixture
+def briefly(monkeypatch):
+    """So few words are told apart by fewer, larger updates than those of a real probe."""
+    monkeypatch.setattr(probe, "_UPDATES", 150)
+    monkeypatch.setattr(probe, "_RATE", 0.02)
+
+
+@pytest.mark.usefixtures("briefly")
 def test_what_depends_on_the_word_shows_in_layer_0_and_what_depends_on_others_above(model):
     words = ["cat", "dog", "owl", "fox", "bee", "ant"]
     by_word, by_neighbour = [], []
@@ -31,6 +40,7 @@ def test_what_depends_on_the_word_shows_in_layer_0_and_what_depends_on_others_ab
     assert layer_0 < 0.85 < layer_1
 
 
+@pytest.mark.usefixtures("briefly")
 def test_a_tag_that_was_never_learnt_is_never_right(model):
     known = [Tagged(("a", "b"), ("A", "B"))] * 4
     assert probe_layers(model, known, [Tagged(("a",), ("C",))]) == [0.0] * 3

@@ -75,7 +75,8 @@ def _chances(
     if top_k is not None and top_k < found.shape[1]:
         values, places = found.topk(top_k)
         found = torch.full_like(found, -torch.inf).scatter_(1, places, values)
-    return (found / temperature).softmax(1)
+    best = found.amax(1, keepdim=True)  # subtracted first: no temperature is too small then
+    return ((found - best) / temperature).softmax(1)
 
 
 def _check(*, samples: int, temperature: float, top_k: int | None, max_words: int) -> None:

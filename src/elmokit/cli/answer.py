@@ -1,6 +1,7 @@
 """Lines of plain text become what a trained head says of them: a verb for each kind of task."""
 
 import json
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -19,70 +20,67 @@ Json = Annotated[bool, typer.Option("--json", help="A line of JSON a line.")]
 _LINES_AT_ONCE = 256
 
 
-def tag(
-    folder: Folder, source: Source = None, split: Split = None, as_json: Json = False,
-    text: Text = None,
-) -> None:  # fmt: skip
+def _verb(name: str, tasks: set[str], help: str) -> Callable[..., None]:
+    """The verb of some tasks; `help` is what it says of itself."""
+
+    def verb(
+        folder: Folder, source: Source = None, split: Split = None, as_json: Json = False,
+        text: Text = None,
+    ) -> None:  # fmt: skip
+        _answer(folder, source, split, as_json, text, tasks)
+
+    verb.__name__, verb.__doc__ = name, help
+    return verb
+
+
+tag = _verb(
+    "tag",
+    {"ner", "chunking", "pos"},
     """Tag the words of a sentence a line: names, parts of speech, chunks.
 
     Example: elmo tag ner --text "Ada Lovelace was born in London ."
-    """
-    _answer(folder, source, split, as_json, text, {"ner", "chunking", "pos"})
-
-
-def roles(
-    folder: Folder, source: Source = None, split: Split = None, as_json: Json = False,
-    text: Text = None,
-) -> None:  # fmt: skip
+    """,
+)
+roles = _verb(
+    "roles",
+    {"roles"},
     """Find who did what to whom: a sentence a line, its predicate between stars.
 
     Example: elmo roles srl --text "She *gave* the book to her brother ."
-    """
-    _answer(folder, source, split, as_json, text, {"roles"})
-
-
-def classify(
-    folder: Folder, source: Source = None, split: Split = None, as_json: Json = False,
-    text: Text = None,
-) -> None:  # fmt: skip
+    """,
+)
+classify = _verb(
+    "classify",
+    {"sentiment", "texts"},
     """Label a text a line.
 
-    Example: elmo classify reviews --text "A film to forget ."
-    """
-    _answer(folder, source, split, as_json, text, {"sentiment", "texts"})
-
-
-def entail(
-    folder: Folder, source: Source = None, split: Split = None, as_json: Json = False,
-    text: Text = None,
-) -> None:  # fmt: skip
+    Example: elmo classify reviews --text "A film to forget."
+    """,
+)
+entail = _verb(
+    "entail",
+    {"entailment"},
     """Say how a second sentence stands to a first: both on a line, a tab between.
 
     Example: elmo entail snli pairs.tsv
-    """
-    _answer(folder, source, split, as_json, text, {"entailment"})
-
-
-def answer(
-    folder: Folder, source: Source = None, split: Split = None, as_json: Json = False,
-    text: Text = None,
-) -> None:  # fmt: skip
+    """,
+)
+answer = _verb(
+    "answer",
+    {"questions"},
     """Answer questions: a question and a text on a line, a tab between.
 
     Example: elmo answer squad questions.tsv
-    """
-    _answer(folder, source, split, as_json, text, {"questions"})
-
-
-def corefer(
-    folder: Folder, source: Source = None, split: Split = None, as_json: Json = False,
-    text: Text = None,
-) -> None:  # fmt: skip
+    """,
+)
+corefer = _verb(
+    "corefer",
+    {"coreference"},
     """Group the mentions of the same person or thing: a whole document a line.
 
     Example: elmo corefer coref --text "Ada met Charles. She liked his machine."
-    """
-    _answer(folder, source, split, as_json, text, {"coreference"})
+    """,
+)
 
 
 def _answer(
@@ -95,18 +93,25 @@ def _answer(
 ) -> None:
     from elmokit.tasks.catalog import TASKS  # noqa: PLC0415  (torch takes seconds)
     from elmokit.tasks.folder import load_trained  # noqa: PLC0415
-    from elmokit.text.split import splitter  # noqa: PLC0415
+    from elmokit.tasks.plain import words_by  # noqa: PLC0415
+    from elmokit.text.split import check_splitter  # noqa: PLC0415
 
+    if split is not None:
+        check_splitter(split)
     with lines_of(source, text) as lines:
         trained = load_trained(folder, TASKS)
         if trained.task.name not in tasks:
             expected = " or ".join(sorted(tasks))
             raise InputError(f"{folder}: was trained for {trained.task.name}, expected {expected}")
-        plain, words = trained.task.plain, splitter(split or "spaces").words
-        examples = (plain.ask(line, words) for line in lines if line.strip())
-        while some := list(islice(examples, _LINES_AT_ONCE)):
-            for example, said in zip(some, trained.answer(some), strict=True):
+        plain = trained.task.plain
+        words = words_by(split or plain.split)
+        # A blank line is not asked, and answered by one: so lines stay beside their answers.
+        asked = (plain.ask(line, words) if line.strip() else None for line in lines)
+        while some := list(islice(asked, _LINES_AT_ONCE)):
+            answers = iter(trained.answer([example for example in some if example is not None]))
+            for example in some:
+                said = None if example is None else next(answers)
                 if as_json:
                     typer.echo(json.dumps(said, ensure_ascii=False))
                 else:
-                    typer.echo(plain.show(example, said), nl=False)
+                    typer.echo("\n" if example is None else plain.show(example, said), nl=False)

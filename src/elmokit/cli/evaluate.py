@@ -57,7 +57,12 @@ def evaluate(
     Example: elmo evaluate run heldout.txt --state carry --per-sentence scores.tsv
     """
     model, source = _model_and_source(names or [], text)
-    if model is not None and source is not None and (model[0] / "task.json").is_file():
+    if model is not None and (model[0] / "task.json").is_file():
+        if source is None or per_sentence is not None:
+            raise InputError(
+                f"{model[0]}: a trained task is judged by a file of labelled examples; name one "
+                "after it, without --text and --per-sentence"
+            )
         _evaluate_task(model[0], Path(source), as_json=as_json)
         return
     if per_sentence is not None and per_sentence.exists():

@@ -13,6 +13,7 @@ from elmokit.formats import native
 from elmokit.formats.bilm_tf import read_bilm_tf, write_bilm_tf
 from elmokit.formats.pretrained import Pretrained
 from elmokit.text.vocabulary import write_vocabulary
+from elmokit.whole import name_whole
 
 __all__ = ["Pretrained", "convert", "load", "save"]
 
@@ -87,7 +88,7 @@ def save(
                 write_vocabulary(pretrained.vocabulary, unfinished / "vocab.txt")
         else:
             raise InputError(f"format is {format!r}, expected 'elmokit' or 'bilm-tf'")
-        unfinished.rename(target)
+        name_whole(unfinished, target)
     except OSError as error:
         raise OutputError(f"{target}: cannot be written ({error.strerror or error})") from None
     finally:

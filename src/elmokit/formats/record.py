@@ -31,4 +31,4 @@ def make_record(values: Mapping[str, Any], kind: type[Record], name: str) -> Rec
 def _first_fault(error: ValidationError) -> str:
     first = error.errors()[0]
     place = ".".join(str(part) for part in first["loc"])
-    return f"{place}{': ' if place else ''}{first['msg']}"
+    return f"{place}{': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"

@@ -14,7 +14,7 @@ from elmokit.lm.run import Run
 from elmokit.lm.settings import Settings, differing, parse_settings
 from elmokit.lm.validate import Validation
 from elmokit.resume import read_checkpoint, write_checkpoint
-from elmokit.whole import write_whole
+from elmokit.whole import name_whole, write_whole
 
 SETTINGS, MODEL = "settings.toml", "model"
 
@@ -76,7 +76,7 @@ class RunFolder:
         formats.save(replace(run.pretrained, card=_card(run, validation)), new)
         if place.exists():
             place.rename(old)
-        new.rename(place)
+        name_whole(new, place)
         shutil.rmtree(old, ignore_errors=True)
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
@@ -91,7 +91,7 @@ class RunFolder:
         write_whole(self.path / SETTINGS, lambda file: file.write(text))
         old, place = self.path / ".model.old", self.path / MODEL
         if old.exists() and not place.exists():  # killed between two names
-            old.rename(place)
+            name_whole(old, place)
 
 
 def _card(run: Run, validation: Validation | None) -> str:

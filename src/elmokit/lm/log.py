@@ -1,6 +1,7 @@
 """Updates become lines: JSON for machines, a sentence for people, curves for TensorBoard."""
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,7 @@ class Log:
         seconds = sum(update.seconds for update in updates)
         words_per_second = count * run.words_per_update / seconds
         left = (run.updates - run.done) * seconds / count
-        name = "sampled loss" if run.settings.softmax == "sampled" else "loss"
+        name = "sampled loss" if run.samples else "loss"
         record = {
             "update": run.done,
             "epoch": round(run.done / run.updates_per_epoch, 4),
@@ -82,11 +83,16 @@ class Log:
         if not self._path.exists():
             return
         lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [
-            line for line in lines if line.endswith("\n") and json.loads(line)["update"] <= update
-        ]
-        text = "".join(kept).encode()
+        text = "".join(line for line in lines if _update_of(line) <= update).encode()
         write_whole(self._path, lambda file: file.write(text))
+
+
+def _update_of(line: str) -> float:
+    """The update that a line is about; endless if it was cut short by a loss of power."""
+    try:
+        return float(json.loads(line)["update"]) if line.endswith("\n") else math.inf
+    except ValueError:
+        return math.inf
 
 
 def _flat(record: dict[str, Any], prefix: str = "") -> "list[tuple[str, float]]":

@@ -27,6 +27,8 @@ from elmokit.model.softmax import AdaptiveSoftmax, Sample, Softmax, draw_sample
 _SPARSE_SHARE = 0.25
 # The kinds of random choices of an update, each drawn from a seed of its own.
 _RESET, _SAMPLE, _DROPOUT = range(3)
+# So many of the lanes whose loss is not a number are named.
+_LANES_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,12 @@ class Run:
     def words_per_update(self) -> int:
         """How many words each direction predicts in an update, over all ranks."""
         return self.settings.lanes * self.settings.steps * self.settings.accumulate
+
+    @property
+    def samples(self) -> bool:
+        """Whether a loss is that among drawn words only, not among all of them."""
+        settings = self.settings
+        return settings.softmax == "sampled" and settings.negatives < len(self.corpus.vocabulary)
 
     def update(self) -> Update:
         """Read the next windows, and learn from them."""
@@ -214,7 +222,7 @@ class Run:
         words, negatives = len(self.corpus.vocabulary), self.settings.negatives
         if self.settings.softmax == "adaptive":
             return None
-        if self.settings.softmax == "full" or negatives >= words:
+        if not self.samples:
             return Sample.all_of(words, like=next(self.model.parameters()))
         generator = torch.Generator()
         generator.manual_seed(_one_number(_SAMPLE, *seed))
@@ -235,14 +243,23 @@ class Run:
         if np.isfinite(learnt.losses).all():
             return
         direction = int(np.argmin(np.isfinite(learnt.losses)))
-        finite = learnt.state.memory[direction].isfinite().all(2).all(0)  # (lanes,)
-        lane = int(finite.long().argmin()) + self._mine.start
-        words = [self.corpus.lexicon[word] for word in windows[direction].inputs[lane]]
+        lanes = [lane + self._mine.start for lane in learnt.faulty[direction]]
+        told = [
+            f"lane {lane} was reading {self._text(windows[direction], lane)!r}"
+            for lane in lanes[:_LANES_NAMED]
+        ]
+        if len(lanes) > _LANES_NAMED:
+            told.append(f"and {len(lanes) - _LANES_NAMED} lanes more")
         raise NumericError(
             f"update {self.done}: the {self.config.directions[direction]} loss is "
-            f"{learnt.losses[direction]}; lane {lane} was reading {' '.join(words)!r}. "
+            f"{learnt.losses[direction]}; {', '.join(told) or 'no lane by itself is at fault'}. "
             "The last checkpoint is whole; try a smaller learning_rate or clip_norm"
         )
+
+    def _text(self, window: Window, lane: int) -> str:
+        """What a lane reads in a window, and the word that it is to predict last."""
+        ids = [*window.inputs[lane], window.targets[lane, -1]]
+        return " ".join(self.corpus.lexicon[word] for word in ids)
 
 
 def make_model(settings: Settings, words: int) -> LanguageModel:

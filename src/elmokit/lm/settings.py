@@ -18,7 +18,7 @@ _NOT_NEGATIVE = (
     "epochs", "updates", "seed", "threads", "decay", "warm_up", "patience", "validate_every",
     "validate_words", "clip_norm", "checkpoint_minutes",
 )  # fmt: skip
-_SHARES = ("reset", "dropout", "final_rate", "beta")
+_SHARES, _BELOW_ONE = ("reset", "final_rate"), ("dropout", "beta")
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,16 @@ class Settings:
     threads: int = says("threads to compute with; 0 for torch's own choice", 0)
 
     def __post_init__(self) -> None:
-        check_ranges(self, positive=_POSITIVE, not_negative=_NOT_NEGATIVE, shares=_SHARES)
+        check_ranges(
+            self,
+            positive=_POSITIVE,
+            not_negative=_NOT_NEGATIVE,
+            shares=_SHARES,
+            below_one=_BELOW_ONE,
+        )
         self._check_together()
 
     def _check_together(self) -> None:
-        if 1 in (self.dropout, self.beta):
-            raise ConfigError("dropout and beta are to be less than 1, which leaves nothing")
         if not (self.epochs or self.updates):
             raise ConfigError("epochs and updates are both 0; say how long to train")
         if self.patience and not self.validate_every:

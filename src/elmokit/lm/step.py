@@ -1,5 +1,6 @@
 """Windows become gradients: what one step of learning works out."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,10 +33,14 @@ class Reading:
 
 @dataclass(frozen=True)
 class Learnt:
-    """The loss of each direction, a mean over its words, and the state its lanes end in."""
+    """The loss of each direction, a mean over its words, and the state its lanes end in.
+
+    `faulty` are the lanes of each direction whose own loss is not a finite number.
+    """
 
     losses: list[float]
     state: State
+    faulty: list[list[int]]
 
 
 def add_gradients(
@@ -62,6 +67,7 @@ def add_gradients(
     answers = _Answers.of(model, readings)
     outputs, memories = list(state.output), list(state.memory)
     losses = [0.0] * len(readings)
+    faulty: list[list[int]] = [[] for _ in readings]
 
     def learn(direction: int) -> None:
         reading = readings[direction]
@@ -80,6 +86,8 @@ def add_gradients(
         loss = answers.loss(direction, top, segments.tokens) / len(top)
         (loss * (scale / len(readings))).backward()
         losses[direction] = loss.item()
+        if not math.isfinite(losses[direction]):
+            faulty[direction] = answers.faulty_lanes(direction, top.detach(), segments)
         outputs[direction] = output.detach()[:, segments.last]
         memories[direction] = memory.detach()[:, segments.last]
 
@@ -95,7 +103,7 @@ def add_gradients(
     assert vectors.grad is not None
     types.backward(vectors.grad)
     answers.pass_gradients(sparse=sparse)
-    return Learnt(losses, State(torch.stack(outputs), torch.stack(memories)))
+    return Learnt(losses, State(torch.stack(outputs), torch.stack(memories)), faulty)
 
 
 class _Answers:
@@ -129,6 +137,15 @@ class _Answers:
         assert reading.sample is not None
         sample = Sample(self._place[reading.sample.words], reading.sample.log_expected[self._rows])
         return sampled_loss(vectors, self._place[targets], self._weight, self._bias, sample)
+
+    def faulty_lanes(self, direction: int, vectors: Tensor, segments: Segments) -> list[int]:
+        """The lanes whose loss is not a finite number, each judged by itself."""
+        lanes = len(segments.last)
+        lane_of = segments.tokens // (len(segments.tokens) // lanes)
+        own = [(lane_of == lane).nonzero().flatten() for lane in range(lanes)]
+        with torch.no_grad():
+            losses = [self.loss(direction, vectors[rows], segments.tokens[rows]) for rows in own]
+        return [lane for lane, loss in enumerate(losses) if not bool(loss.isfinite())]
 
     def pass_gradients(self, *, sparse: bool) -> None:
         if isinstance(self._softmax, AdaptiveSoftmax):

@@ -21,24 +21,20 @@ from elmokit.tasks.entailment import Entailment
 from elmokit.tasks.metrics.accuracy import accuracy
 from elmokit.tasks.metrics.answers import score_answers
 from elmokit.tasks.metrics.coreference import score_coreference
+from elmokit.tasks.metrics.score import Score
 from elmokit.tasks.metrics.spans import score_spans
 from elmokit.tasks.reader import AnswerFinder
 from elmokit.tasks.roles import RoleTagger
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.tagger import Tagger
 from elmokit.tasks.task import Task
-from elmokit.text.split import splitter
-
-
-def _words(text: str) -> list[str]:
-    """The words of a raw text, its sentences one after another."""
-    way = splitter("moses")
-    return [word for sentence in way.sentences(text) for word in way.words(sentence)]
 
 
 def _read_spans(path: Path) -> list[Tagged]:
     """Tagged sentences, their spans written so that first and last words have tags of their own."""
-    return [replace(e, tags=schemes.convert(e.tags, "bioes")) for e in read_columns(path)]
+    return [
+        replace(e, tags=schemes.convert(e.tags, "bioes")) for e in read_columns(path, scheme="any")
+    ]
 
 
 def _read_pos(path: Path) -> list[Tagged]:
@@ -46,15 +42,15 @@ def _read_pos(path: Path) -> list[Tagged]:
 
 
 def _read_texts(path: Path) -> list[Labelled]:
-    return read_labelled(path, _words)
+    return read_labelled(path, plain.words_by(plain.TEXT.split))
 
 
 def _read_pairs(path: Path) -> list[Pair]:
-    return read_pairs(path, _words)
+    return read_pairs(path, plain.words_by(plain.PAIR.split))
 
 
 def _read_questions(path: Path) -> list[Question]:
-    return read_squad(path, _words)
+    return read_squad(path, plain.words_by(plain.QUESTION.split))
 
 
 def _tags(examples: Sequence[Any]) -> list[str]:
@@ -70,7 +66,16 @@ def _no_labels(examples: Sequence[Any]) -> list[str]:
 
 
 def _span_f1(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
-    found = score_spans([e.tags for e in examples], answers, without=("V",)).all
+    return _precision_and_recall(score_spans([e.tags for e in examples], answers).all)
+
+
+def _role_f1(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
+    """The F1 of arguments: the predicate is given, so its own words do not count."""
+    gold = [e.tags for e in examples]
+    return _precision_and_recall(score_spans(gold, answers, without=("V", "C-V")).all)
+
+
+def _precision_and_recall(found: Score) -> Mapping[str, float]:
     return {"f1": found.f1, "precision": found.precision, "recall": found.recall}
 
 
@@ -89,7 +94,9 @@ def _answer_f1(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, 
 
 
 def _coreference_f1(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
-    found = score_coreference([document.clusters for document in examples], answers)
+    """As in CoNLL-2012, whose text marks no thing that is mentioned once; other texts do."""
+    gold = [[group for group in document.clusters if len(group) > 1] for document in examples]
+    found = score_coreference(gold, answers)
     return {
         "f1": found.average_f1,
         "muc": found.muc.f1,
@@ -119,9 +126,9 @@ _TASKS = (
     Task("ner", _read_spans, _tags, Tagger, _own, plain.TAGS, _span_f1),
     Task("chunking", _read_spans, _tags, Tagger, _own, plain.TAGS, _span_f1),
     Task("pos", _read_pos, _tags, Tagger, _own, plain.TAGS, _word_accuracy, Settings(crf=False)),
-    Task("roles", read_roles, _tags, RoleTagger, _own, plain.ROLES, _span_f1, Settings(depth=2)),
-    Task("sentiment", read_trees, _labels, Classifier, _own, plain.LABEL, _accuracy),
-    Task("texts", _read_texts, _labels, Classifier, _own, plain.LABEL, _accuracy),
+    Task("roles", read_roles, _tags, RoleTagger, _own, plain.ROLES, _role_f1, Settings(depth=2)),
+    Task("sentiment", read_trees, _labels, Classifier, _own, plain.SENTENCE, _accuracy),
+    Task("texts", _read_texts, _labels, Classifier, _own, plain.TEXT, _accuracy),
     Task("entailment", _read_pairs, _labels, Entailment, _both, plain.PAIR, _accuracy),
     Task(
         "questions", _read_questions, _no_labels, AnswerFinder, _question_and_context,

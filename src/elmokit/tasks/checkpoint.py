@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from elmokit.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.resume import read_checkpoint, write_checkpoint
 from elmokit.settings import to_toml
@@ -21,7 +22,7 @@ NAME = "checkpoint.pt"
 class Checkpoint:
     """How far a run is, and what it is a run of."""
 
-    what: str  # a digest of settings, task and examples
+    what: str  # what `digest` says
     epoch: int = 0
     best: float = float("-inf")
     best_epoch: int = 0
@@ -29,19 +30,13 @@ class Checkpoint:
     optimizer: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def read(
-        cls, folder: Path, settings: Settings, task: str, train: Sequence[Any], dev: Sequence[Any]
-    ) -> "Checkpoint":
+    def read(cls, folder: Path, what: str) -> "Checkpoint":
         """The checkpoint of a run's folder, or that of a run not yet begun."""
-        digest = hashlib.sha256(f"{task}\n{to_toml(settings)}".encode())
-        for example in (*train, None, *dev):
-            digest.update(repr(example).encode("utf-8", "surrogatepass"))
-        what = digest.hexdigest()
         found = read_checkpoint(folder / NAME, cls) or cls(what)
         if found.what != what:
             raise InputError(
-                f"{folder}: holds a run with other examples or settings; go on with the same, or "
-                "name another folder"
+                f"{folder}: holds a run with other examples, settings or another biLM; go on with "
+                "the same, or name another folder"
             )
         return found
 
@@ -72,3 +67,14 @@ class Checkpoint:
         """Whether all epochs are done, or none has become better for too long."""
         waited = self.epoch - self.best_epoch
         return self.epoch >= settings.epochs or 0 < settings.patience <= waited
+
+
+def digest(
+    task: str, settings: Settings, elmo: Embedder | None, train: Sequence[Any], dev: Sequence[Any]
+) -> str:
+    """What a run is a run of: the same for the same task, settings, biLM and examples."""
+    bilm = "" if elmo is None else elmo.pretrained.fingerprint()
+    found = hashlib.sha256(f"{task}\n{bilm}\n{to_toml(settings)}".encode())
+    for example in (*train, None, *dev):
+        found.update(repr(example).encode("utf-8", "surrogatepass"))
+    return found.hexdigest()

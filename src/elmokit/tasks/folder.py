@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +12,7 @@ import torch
 
 from elmokit import formats
 from elmokit.embedder import Embedder
-from elmokit.errors import FormatError, OutputError
+from elmokit.errors import ConfigError, FormatError, OutputError
 from elmokit.formats.native import pack_tensors, read_tensors
 from elmokit.formats.record import read_record
 from elmokit.tasks.batches import batches_in_order
@@ -85,6 +86,10 @@ def make_head(
     frozen = bilm = None
     if settings.elmo != "none":
         assert elmo is not None
+        if not all(0 <= layer < elmo.layers for layer in settings.layers):
+            raise ConfigError(
+                f"layers is {settings.layers}, expected some of 0 to {elmo.layers - 1}"
+            )
         if settings.tune:
             bilm = elmo.bilm
         else:
@@ -107,7 +112,7 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
         trained.epoch,
     )
     try:
-        if elmo is not None and (settings.tune or not _ships(record.elmo)):
+        if elmo is not None and (settings.tune or record.elmo != _shipped()):
             _replace_elmo(elmo, folder, record.elmo)
         numbers = pack_tensors(_own_weights(head))
         write_whole(folder / WEIGHTS, lambda file: file.write(numbers))
@@ -147,8 +152,10 @@ def _own_weights(head: Head) -> dict[str, torch.Tensor]:
     }
 
 
-def _ships(fingerprint: str | None) -> bool:
-    return formats.ENGLISH.is_dir() and formats.load().fingerprint() == fingerprint
+@lru_cache(1)
+def _shipped() -> str | None:
+    """The fingerprint of the English model, where it ships."""
+    return formats.load().fingerprint() if formats.ENGLISH.is_dir() else None
 
 
 def _load_elmo(folder: Path, fingerprint: str) -> Embedder:

@@ -16,7 +16,7 @@ from elmokit.errors import InputError, NumericError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.language_model import LanguageModel
 from elmokit.tasks.batches import shuffled_batches
-from elmokit.tasks.checkpoint import Checkpoint
+from elmokit.tasks.checkpoint import Checkpoint, digest
 from elmokit.tasks.folder import (
     Trained,
     answers,
@@ -46,9 +46,15 @@ def learn(
     Every random choice follows from the seed and the epoch's number: a run that was stopped goes
     on after its last whole epoch, and ends with the same weights.
     """
+    if not train or not dev:
+        raise InputError("a head needs examples to learn from and others to be chosen by")
     out, elmo = Path(out), None if settings.elmo == "none" else elmo
     if settings.elmo != "none" and elmo is None:
         raise InputError(f"elmo is {settings.elmo!r}, but no biLM is given")
+    if elmo is not None and elmo.state_way != "zero":
+        raise InputError(
+            f"the biLM's state is {elmo.state_way!r}, expected 'zero': examples stand by themselves"
+        )
     if elmo is not None and settings.tune:
         elmo = _copy(elmo)  # the caller's biLM stays as it is
     _make_folder(out)
@@ -61,7 +67,8 @@ def learn(
             lr=settings.learning_rate,
             weight_decay=settings.decay,
         )
-        done = Checkpoint.read(out, settings, task.name, train, dev)
+        what = digest(task.name, settings, elmo, train, dev)
+        done = Checkpoint.read(out, what)
         done.restore(head, optimizer)
         if done.epoch:
             tell(f"going on after epoch {done.epoch}")

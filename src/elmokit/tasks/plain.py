@@ -16,11 +16,24 @@ Split = Callable[[str], list[str]]
 
 @dataclass(frozen=True)
 class Plain:
-    """How a task is asked and answers in plain text; `form` says what a line is to hold."""
+    """How a task is asked and answers in plain text.
 
-    form: str
+    `split` names how its own files are split: text that is asked is best split alike.
+    """
+
+    split: str
     ask: Callable[[str, Split], Any]  # a line -> an example
     show: Callable[[Any, Any], str]  # an example and its answer -> text
+
+
+def words_by(name: str) -> Split:
+    """What cuts a raw text into words by a splitter, its sentences one after another."""
+
+    def words(text: str) -> list[str]:
+        way = splitter(name)
+        return [word for sentence in way.sentences(text) for word in way.words(sentence)]
+
+    return words
 
 
 def _tagged(line: str, split: Split) -> Tagged:
@@ -34,15 +47,17 @@ def _show_tags(example: Tagged, tags: Sequence[str]) -> str:
 
 
 def _roles(line: str, split: Split) -> Roles:
-    words = line.split()
-    marked = [place for place, word in enumerate(words) if re.fullmatch(r"\*.+\*", word)]
+    pieces = line.split()
+    marked = [place for place, piece in enumerate(pieces) if re.fullmatch(r"\*.+\*", piece)]
     if len(marked) != 1:
         raise InputError(
             f"{line[:60]!r}: {len(marked)} words between stars, expected one: mark the predicate, "
             "as in: He *gave* her a book"
         )
-    plain = tuple(word.strip("*") if place in marked else word for place, word in enumerate(words))
-    return Roles(plain, marked[0], "", ("O",) * len(plain))
+    (place,) = marked
+    before, after = (split(" ".join(some)) for some in (pieces[:place], pieces[place + 1 :]))
+    words = (*before, pieces[place][1:-1], *after)
+    return Roles(words, len(before), "", ("O",) * len(words))
 
 
 def _show_roles(example: Roles, tags: Sequence[str]) -> str:
@@ -99,7 +114,7 @@ def _show_clusters(example: Document, clusters: Sequence[Sequence[tuple[int, int
         " | ".join(" ".join(words[first : last + 1]) for first, last in cluster)
         for cluster in clusters
     ]
-    return "".join(f"{line}\n" for line in lines)
+    return "".join(f"{line}\n" for line in [*lines, ""])
 
 
 def _some(words: Sequence[str], line: str) -> tuple[str, ...]:
@@ -115,9 +130,10 @@ def _two(line: str, form: str) -> tuple[str, str]:
     return parts[0], parts[1]
 
 
-TAGS = Plain("a sentence", _tagged, _show_tags)
-ROLES = Plain("a sentence, its *predicate* between stars", _roles, _show_roles)
-LABEL = Plain("a text", _labelled, _show_label)
-PAIR = Plain("a premise, a tab and a hypothesis", _pair, _show_pair)
-QUESTION = Plain("a question, a tab and a text", _question, _show_answer)
-DOCUMENT = Plain("a whole document", _document, _show_clusters)
+TAGS = Plain("spaces", _tagged, _show_tags)
+ROLES = Plain("spaces", _roles, _show_roles)
+SENTENCE = Plain("spaces", _labelled, _show_label)
+TEXT = Plain("moses", _labelled, _show_label)
+PAIR = Plain("moses", _pair, _show_pair)
+QUESTION = Plain("moses", _question, _show_answer)
+DOCUMENT = Plain("moses", _document, _show_clusters)

@@ -72,8 +72,9 @@ class AnswerFinder(Head):
 
         pondered = self.ponder(merged, text.mask)
         itself = torch.eye(pondered.shape[1], dtype=torch.bool, device=pondered.device)
-        others = self.look(pondered, pondered).masked_fill(~text.mask[:, None] | itself, -1e4)
-        seen = others.softmax(2) @ pondered
+        hidden = ~text.mask[:, None] | itself
+        others = self.look(pondered, pondered).masked_fill(hidden, -1e4).softmax(2)
+        seen = others.masked_fill(hidden, 0) @ pondered  # a text of one word sees nothing
         known = merged + self.add(torch.cat([pondered, seen, pondered * seen], -1))
 
         beginning = self.to_begin(known, text.mask)

@@ -46,10 +46,8 @@ class Settings:
                 "hidden", "depth", "epochs", "words_per_batch", "learning_rate", "clip_norm",
             ),
             not_negative=("word_dim", "characters", "patience", "l2", "decay", "seed"),
+            below_one=("dropout", "elmo_dropout"),
         )  # fmt: skip
-        for name in ("dropout", "elmo_dropout"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected 0 to below 1")
         if self.elmo in ("none", "output") and not (self.word_dim or self.characters):
             raise ConfigError(f"elmo is {self.elmo!r}: word_dim and characters cannot both be 0")
         if self.freeze_vectors and not self.vectors:

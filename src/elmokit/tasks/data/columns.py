@@ -1,12 +1,13 @@
 """CoNLL columns become tagged sentences: NER of 2003, chunks of 2000, Chinese by character."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 from elmokit.errors import FormatError
 from elmokit.tasks.data.example import Tagged
-from elmokit.tasks.data.schemes import Scheme, fault_of, recognise
+from elmokit.tasks.data.schemes import TAG_FORM, Scheme, fault_of, is_tag, recognise
 from elmokit.tasks.data.source import Line, blocks_of, lines_of, some
 from elmokit.text.split import split_at_spaces
 
@@ -16,14 +17,19 @@ _DOCUMENT = "-DOCSTART-"
 
 
 def read_columns(
-    path: str | Path, *, word: int = 0, tag: int = -1, scheme: Scheme | None = None
+    path: str | Path,
+    *,
+    word: int = 0,
+    tag: int = -1,
+    scheme: Scheme | Literal["any"] | None = None,
 ) -> list[Tagged]:
     """The sentences of a file with a word a line and a blank line between sentences.
 
     `word` and `tag` are columns from 0, or from the end below 0; columns stand between spaces or
     tabs. A file whose tags are not of a named `scheme` is refused; a few that stand where they
-    should not are only logged, for `spans_of` reads them as conlleval does. Without a scheme, any
-    tag will do. The `-DOCSTART-` lines of CoNLL-2003 are no sentences.
+    should not are only logged, for `spans_of` reads them as conlleval does. With "any" a tag may be
+    of any scheme; without a scheme, any tag will do. The `-DOCSTART-` lines of CoNLL-2003 are no
+    sentences.
     """
     lines = _cut_documents(lines_of(path))
     examples: list[Tagged] = []
@@ -38,7 +44,9 @@ def read_columns(
                     "line or a column missing?"
                 )
         tags = tuple(row[tag] for row in rows)
-        if scheme is not None and (fault := fault_of(tags, scheme)) is not None:
+        if scheme == "any":
+            _check_tags(block, tags)
+        elif scheme is not None and (fault := fault_of(tags, scheme)) is not None:
             faults.append(block[fault.place].wrong(fault.says))
             if fault.foreign:
                 raise faults[-1]
@@ -48,7 +56,13 @@ def read_columns(
     return some(examples, path, "lines of a word and its tag, with blank lines between sentences")
 
 
-def _judge(faults: list[FormatError], named: Scheme | None, found: Scheme | None) -> None:
+def _check_tags(block: list[Line], tags: Sequence[str]) -> None:
+    for line, tag in zip(block, tags, strict=True):
+        if not is_tag(tag):
+            raise line.wrong(f"tag {tag!r}, expected {TAG_FORM}; is it in another column?")
+
+
+def _judge(faults: list[FormatError], named: str | None, found: Scheme | None) -> None:
     """Refuse a file that is of another scheme, and log the mistakes of one that is not."""
     if found != named:
         raise FormatError(

@@ -20,6 +20,8 @@ from elmokit.tasks.data.example import Span
 Scheme = Literal["iob1", "iob2", "bioes", "bmes"]
 SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
+TAG_FORM = "O or one of B, I, M, E and S, a hyphen, a label"
+
 _LETTERS = {"iob1": "IB", "iob2": "BI", "bioes": "BIES", "bmes": "BMES"}
 
 
@@ -64,6 +66,11 @@ def tags_of(spans: Iterable[Span], length: int, scheme: Scheme) -> tuple[str, ..
 def convert(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
     """The same spans in another scheme."""
     return tags_of(spans_of(tags), len(tags), scheme)
+
+
+def is_tag(tag: str) -> bool:
+    """Whether some scheme would write it."""
+    return tag == "O" or (len(tag) > 2 and tag[0] in "BIMES" and tag[1] == "-")
 
 
 def recognise(sentences: Iterable[Sequence[str]]) -> Scheme | None:
@@ -113,10 +120,9 @@ def fault_of(tags: Sequence[str], scheme: Scheme) -> Fault | None:
 def _letter_and_label(tag: str) -> tuple[str, str]:
     if tag == "O":
         return "O", ""
-    letter, hyphen, label = tag[:1], tag[1:2], tag[2:]
-    if letter not in "BIMES" or hyphen != "-" or not label:
-        raise InputError(f"tag {tag!r}, expected O or one of B, I, M, E and S, a hyphen, a label")
-    return letter, label
+    if not is_tag(tag):
+        raise InputError(f"tag {tag!r}, expected {TAG_FORM}")
+    return tag[0], tag[2:]
 
 
 def _letter_at(place: int, span: Span, scheme: Scheme, *, touches: bool) -> str:
