@@ -22,7 +22,7 @@ test: install  ## lint, check types, run the tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 format: install  ## lay out the code
 	$(BIN)/ruff check --fix .
