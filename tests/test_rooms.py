@@ -14,7 +14,7 @@ GROUPS = [
     {"text"},
     {"model"},
     {"formats"},
-    {"cache", "claim", "plan", "pooling", "progress", "settings"},
+    {"cache", "claim", "memory", "plan", "pooling", "progress", "settings"},
     {"reading", "resume"},
     {"ask"},
     {"embedder"},

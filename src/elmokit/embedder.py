@@ -20,6 +20,7 @@ from elmokit.config import Direction
 from elmokit.errors import InputError
 from elmokit.formats.native import read_state, write_state
 from elmokit.formats.pretrained import Pretrained
+from elmokit.memory import give_back
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.linear import Precision
 from elmokit.plan import Asked, Directions, Layers, in_batches, in_windows
@@ -341,4 +342,7 @@ class Embedder:
             )
 
     def _windows(self, sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-        return in_windows(sentences, self.tokens_per_batch, len)
+        for place, window in enumerate(in_windows(sentences, self.tokens_per_batch, len)):
+            if place:
+                give_back()
+            yield window

@@ -15,7 +15,7 @@ Layers = Literal["all", "top"] | int | Sequence[int]
 Directions = Literal["both", "forward", "backward"]
 
 # So many batches are planned together: enough to find sentences of one length.
-_BATCHES_PER_WINDOW = 4
+_BATCHES_PER_WINDOW = 2
 
 
 Sentence = TypeVar("Sentence")

@@ -13,9 +13,9 @@ from torch.autograd.function import once_differentiable
 
 from elmokit.model.linear import PlainProduct, Product, ShortProduct
 
-# The input's part of the gates is computed for about this many tokens at once: enough for an
-# efficient product, few enough for a sentence of any length.
-_WINDOW_TOKENS = 512
+# So many numbers of the input's part of the gates are computed at once: enough for an efficient
+# product, few enough for a sentence of any length.
+_WINDOW_NUMBERS = 2**21
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def recur(
     all_hidden = torch.empty_like(memory)
     rows, end = 0, 0
     spoken = output[:0]
-    for window in _windows(sizes, _WINDOW_TOKENS):
+    for window in _windows(sizes, max(1, _WINDOW_NUMBERS // (4 * cell_dim))):
         start, end = end, end + sum(window)
         kept_gates = None if trace is None else trace.gates[start:end]
         for seen in products.input(vectors[start:end], out=kept_gates).split(window):
