@@ -107,6 +107,7 @@ def test_links_between_pages_lead_somewhere():
         "docs/corpus.md",
         "docs/scale.md",
         "docs/search.md",
+        "docs/gallery.md",
         "docs/log.md",
         "benchmarks/README.md",
     ]:
