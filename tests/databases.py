@@ -43,6 +43,13 @@ class Server:
             return done.fetchall() if done.description else []
 
     @contextmanager
+    def holding(self, order):
+        """What an order has locked stays so until the block ends."""
+        with psycopg.connect(self._uri) as connection:
+            connection.execute(order)
+            yield
+
+    @contextmanager
     def away(self):
         """No server until the block ends."""
         self._running.stop()
