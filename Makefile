@@ -3,13 +3,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo install test format bench clean
+.PHONY: help demo gallery install test format bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: install  ## set everything up, and see what the model that ships knows
 	$(BIN)/python examples/demo.py $(addprefix --sentences ,$(wildcard ../shared/data/tasks/visualizing_elmo.json))
+
+gallery: install  ## draw the pictures of docs/gallery.md again
+	$(BIN)/python examples/gallery.py
 
 install: $(VENV)/installed  ## make .venv and install elmokit in it
 

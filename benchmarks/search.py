@@ -1,12 +1,13 @@
 """A model becomes how well and how fast it searches: nearest passages, and answers to questions.
 
     python benchmarks/search.py MODEL [--corpus FILE …] [--passages 10000 100000]
-        [--squad dev.json.xz] [--layers mean] [--pooling mean]
+        [--store postgresql://…] [--squad dev.json.xz] [--layers mean] [--pooling mean]
 
 Of the corpus: how many of the exact ten nearest each kind of store finds, how fast, and how long it
-takes to build. Of SQuAD: how often the paragraph of a question is the first found, or among ten, by
-the model with each whitening, by BM25 where bm25s is installed, and by both (reciprocal rank
-fusion). Markdown tables for people, one JSON line last for machines.
+takes to build; with --store in PostgreSQL too, in an index that is dropped again. Of SQuAD: how
+often the paragraph of a question is the first found, or among ten, by the model with each
+whitening, by BM25 where bm25s is installed, and by both (reciprocal rank fusion). Markdown tables
+for people, one JSON line last for machines.
 """
 
 import argparse
@@ -22,9 +23,9 @@ import numpy as np
 import numpy.typing as npt
 
 import elmokit
-from elmokit.explore.nearest import FaissStore, sample_rows
-from elmokit.explore.passages import Passage, read_passages
-from elmokit.explore.recipe import Recipe, read_vectors
+from elmokit.explore.nearest import FaissVectors, sample_rows
+from elmokit.explore.passages import Passage, Row, read_passages
+from elmokit.explore.recipe import Begun, Recipe, read_vectors
 from elmokit.explore.whitening import estimate
 from elmokit.tasks.data.squad import read_squad
 from elmokit.text.files import find_files
@@ -46,6 +47,7 @@ def main() -> None:
     parser.add_argument("model", help="a folder or zip")
     parser.add_argument("--corpus", nargs="+", default=[], help="files, folders, globs")
     parser.add_argument("--passages", nargs="+", type=int, default=[10_000, 100_000])
+    parser.add_argument("--store", help="an address of PostgreSQL, with no such index yet")
     parser.add_argument("--squad", type=Path, help="questions of SQuAD 1.1, packed or not")
     parser.add_argument("--questions", type=int, help="of SQuAD, evenly from all", default=0)
     parser.add_argument("--layers", default="mean", help="mean, top, concat or a layer's number")
@@ -60,7 +62,9 @@ def main() -> None:
     )  # fmt: skip
     results: dict[str, object] = {"model": recipe.model, "layers": layers}
     if chosen.corpus:
-        results["stores"] = measure_stores(model, recipe, chosen.corpus, sorted(chosen.passages))
+        results["stores"] = measure_stores(
+            model, recipe, chosen.corpus, sorted(chosen.passages), chosen.store
+        )
         print_table(results["stores"])
     if chosen.squad:
         results["squad"] = measure_squad(model, recipe, chosen.squad, chosen.questions)
@@ -69,7 +73,11 @@ def main() -> None:
 
 
 def measure_stores(
-    model: elmokit.Embedder, recipe: Recipe, corpus: list[str], sizes: list[int]
+    model: elmokit.Embedder,
+    recipe: Recipe,
+    corpus: list[str],
+    sizes: list[int],
+    database: str | None,
 ) -> list[dict[str, object]]:
     """Each kind of store at each size, on the first passages; the queries are those after them."""
     passages = read_passages(find_files(corpus), split=recipe.split, unit=recipe.unit)
@@ -88,6 +96,9 @@ def measure_stores(
             row, found = measure_store(kind, kept, queries, exact)
             exact = found if exact is None else exact  # the flat one comes first
             rows.append({"passages": size, "kind": kind, **row})
+        for kind in ("flat", "hnsw") if database else ():
+            row, _ = measure_database(database, kind, kept, queries, exact)
+            rows.append({"passages": size, "kind": f"PostgreSQL, {kind}", **row})
     return rows
 
 
@@ -100,7 +111,7 @@ def measure_store(
         started = time.perf_counter()
         stride = max(1, len(kept) // sample_rows(kind, len(kept)))
         sample = np.ascontiguousarray(kept[::stride])
-        store = FaissStore.create(path, kind=kind, sample=sample, rows=len(kept))
+        store = FaissVectors.create(path, kind=kind, sample=sample, rows=len(kept))
         store.add(kept)
         store.save()
         built = time.perf_counter() - started
@@ -108,14 +119,58 @@ def measure_store(
     started = time.perf_counter()
     found = np.concatenate([store.search(query[None], K)[1] for query in queries])  # one by one
     seconds = time.perf_counter() - started
+    return figures(found, exact, seconds=seconds, built=built, megabytes=megabytes), found
+
+
+def measure_database(
+    url: str, kind: str, kept: Vectors, queries: Vectors, exact: npt.NDArray[np.int64]
+) -> tuple[dict[str, object], npt.NDArray[np.int64]]:
+    """The same of a store in PostgreSQL, without the time to embed and to whiten."""
+    from elmokit.explore.postgres.address import Address
+    from elmokit.explore.postgres.database import Database
+    from elmokit.explore.postgres.site import DatabaseSite
+    from elmokit.explore.postgres.store import DatabaseStore
+
+    recipe = Recipe("benchmark", "spaces", "sentences", "mean", "mean", "none", kind)
+    started = time.perf_counter()
+    with DatabaseSite.begin(url, Begun(recipe, []), dim=kept.shape[1]) as site:
+        for start in range(0, len(kept), PASSAGES_AT_ONCE):
+            some = kept[start : start + PASSAGES_AT_ONCE].astype(np.float16)
+            passages = [Passage("", start + n, 0, 0, "", ()) for n in range(len(some))]
+            site.keep(passages, [Row(n) for n in range(len(some))], some)
+        site.finish(recipe, estimate([], dim=kept.shape[1], way="none"))
+    built = time.perf_counter() - started
+    store, database = DatabaseStore.open(url), Database(Address.of(url))
+    try:
+        size = "SELECT pg_total_relation_size('{s}.vectors'::regclass)"
+        ((size_in_bytes,),) = database.ask(size)
+        started = time.perf_counter()
+        found = np.array([[hit.found.line for hit in store.nearest(query, K)] for query in queries])
+        seconds = time.perf_counter() - started
+    finally:
+        store.close()
+        database.do("DROP SCHEMA {s} CASCADE")
+        database.close()
+    row = figures(found, exact, seconds=seconds, built=built, megabytes=size_in_bytes / 1e6)
+    return row, found
+
+
+def figures(
+    found: npt.NDArray[np.int64],
+    exact: npt.NDArray[np.int64] | None,
+    *,
+    seconds: float,
+    built: float,
+    megabytes: float,
+) -> dict[str, object]:
     exact = found if exact is None else exact
     recall = np.mean([len({*a} & {*b}) / len(b) for a, b in zip(found, exact, strict=True)])
     return {
         f"recall@{K}": round(float(recall), 4),
-        "queries a second": round(len(queries) / seconds, 1),
+        "queries a second": round(len(found) / seconds, 1),
         "seconds to build": round(built, 2),
         "MB": round(megabytes, 1),
-    }, found
+    }
 
 
 def measure_squad(

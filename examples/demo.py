@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from itertools import combinations
 from pathlib import Path
 
@@ -30,6 +31,7 @@ def main():
         show_senses(model, word, senses, texts[word])
     show_words(model)
     write_vectors(model, [text for word in SENSES for text in texts[word]], arguments.out)
+    show_page()
 
 
 def show_senses(model, word, senses, texts):
@@ -68,6 +70,14 @@ def write_vectors(model, texts, target):
     count = elmokit.embed_file(model, texts, target, split=model.pretrained.split)
     print(f"The vectors of {count} sentences, all words and layers: {target.resolve()}")
     print("The same from a terminal: elmo embed sentences.txt vectors.hdf5 --split moses")
+
+
+def show_page():
+    """How to see it all in a browser."""
+    elmo = Path(sys.executable).with_name("elmo")
+    if elmo.is_relative_to(Path.cwd()):
+        elmo = elmo.relative_to(Path.cwd())
+    print(f"\nThe same on a page, as you type: start {elmo} serve, and open http://127.0.0.1:8000")
 
 
 if __name__ == "__main__":

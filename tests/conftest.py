@@ -6,6 +6,7 @@ import torch
 from hypothesis import settings
 
 import elmokit
+from databases import start_server
 from made import make_folder
 
 # Examples are chosen by the test's name alone: a run that passed yesterday passes today.
@@ -40,3 +41,10 @@ def model_folder(tmp_path_factory):
 @pytest.fixture
 def model(model_folder):
     return elmokit.load(model_folder)
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A server of PostgreSQL with pgvector, for all tests that want one."""
+    with start_server() as server:
+        yield server

@@ -1,10 +1,14 @@
 """The examples run, and say something sensible."""
 
+import re
 import runpy
 import sys
+from inspect import signature
 from pathlib import Path
 
 import pytest
+
+from elmokit.cli.serve import serve
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -27,6 +31,25 @@ def test_the_demo_shows_senses_words_and_where_vectors_are(run, tmp_path):
     assert min(gaps) > 0.03  # the top layer tells the senses of bank, work and plant apart
     assert str(tmp_path / "vectors.hdf5") in told
     assert (tmp_path / "vectors.hdf5").exists()
+    assert told.splitlines()[-1].endswith("elmo serve, and open http://127.0.0.1:8000")
+    defaults = {name: given.default for name, given in signature(serve).parameters.items()}
+    assert (defaults["host"], defaults["port"]) == ("127.0.0.1", 8000)
+
+
+def test_the_gallery_is_what_its_command_draws(run, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    run("gallery.py", "--out", tmp_path)
+    page = (EXAMPLES.parent / "docs" / "gallery.md").read_text("utf-8")
+    pictures = sorted(tmp_path.glob("*.svg"))
+    assert len(pictures) == 5
+    for picture in pictures:
+        assert f"]({picture.name})" in page
+        drawn, kept = (
+            re.findall(r">([^<>]+)</text>", path.read_text("utf-8"))
+            for path in (picture, EXAMPLES.parent / "docs" / picture.name)
+        )
+        assert drawn == kept  # words, layers and explained variances
+    assert "中" in (tmp_path / "chinese.svg").read_text("utf-8")
 
 
 @pytest.mark.parametrize("options", [(), ("--tune",)])

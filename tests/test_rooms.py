@@ -40,6 +40,7 @@ DOORS = {
     "openTSNE": {"explore/projection.py"},
     "faiss": {"explore/nearest.py"},
     "sqlite3": {"explore/catalog.py"},
+    "psycopg": {"explore"},
     "pydantic": {"formats/record.py", "server/forms.py"},
 }
 FILES = sorted(PACKAGE.rglob("*.py"))

@@ -83,6 +83,10 @@ def test_mistakes_with_an_index_are_one_line(elmo, search, place, model_folder, 
     failed(search("play", index="none"), "none: no index there; make one first")
     failed(search("--any", "play"), "--any was given without --word")
     failed(search("play", "-k", "0"), "-k", code=2)
+    failed(search("na\udcefve"), "not UTF-8; is the terminal's encoding another?")
+    delete = "index", "delete", "index", "-m", model_folder
+    failed(elmo(*delete, "9" * 30), f"no passage has the id {'9' * 30}")
+    failed(elmo(*delete, "--file", "na\udcefve"), r"no passage of na\xefve is in the index")
     build = "index", "build", "text.txt", "-m", model_folder
     failed(elmo(*build, "--out", "index"), "an index already")
     failed(elmo(*build, "--out", "i", "--words", "--paragraphs"), "expected one of them")
@@ -93,6 +97,35 @@ def test_mistakes_with_an_index_are_one_line(elmo, search, place, model_folder, 
     monkeypatch.setitem(sys.modules, "faiss", None)
     failed(elmo(*build, "--out", "i"), "searching needs FAISS: pip install 'elmokit[search]'")
     assert not (place / "i").exists()
+
+
+def test_an_index_in_a_database_is_one_like_any_other(elmo, place, postgres, model_folder):
+    url, m = postgres.address("typed"), ("-m", model_folder)
+    _, told, code = elmo("index", "build", "text.txt", "--store", url, *m)
+    assert (told.endswith("index=typed: 4 passages, 4 vectors (flat)\n"), code) == (True, 0)
+    found = succeeded(elmo("search", url, "She was late.", "-k", "1", *m))
+    assert found.endswith("  2  text.txt:1  She was late.\n")
+    assert elmo("index", "add", url, "new.txt", *m)[1].endswith(": 1 passages more, 5 in all\n")
+    assert elmo("index", "delete", url, "2", *m)[1].endswith(": 1 passages less, 4 in all\n")
+    failed(elmo("index", "build", "text.txt", "--store", url, *m), "an index already")
+
+
+def test_mistakes_with_a_database_are_one_line_without_its_password(
+    elmo, place, model_folder, monkeypatch
+):
+    build, nowhere = ("index", "build", "text.txt", "-m", model_folder), "postgresql://u:pw@h:x/d"
+    failed(elmo(*build), "expected one of --out DIR and --store ADDRESS")
+    failed(elmo(*build, "--out", "a", "--store", nowhere), "expected one of --out DIR and --store")
+    failed(elmo(*build, "--out", nowhere), "--out takes a folder, and --store an address")
+    failed(elmo(*build, "--store", "folder"), "--out takes a folder, and --store an address")
+    for done in (
+        elmo(*build, "--store", nowhere),
+        elmo("search", "postgresql://u:pw@127.0.0.1:1/d", "play", "-m", model_folder),
+    ):
+        assert "pw" not in done[1]
+        failed(done, "address of the database cannot be read" if "read" in done[1] else "answer")
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    failed(elmo("search", nowhere, "play", "-m", model_folder), "pip install 'elmokit[postgres]'")
 
 
 @pytest.mark.parametrize("way", ["file", "stdin", "text"])
@@ -124,6 +157,8 @@ def test_mistakes_with_pictures_are_one_line(elmo, place, model_folder, monkeypa
     failed(elmo(*senses, "-o", "a.pdf"), "a.pdf: a picture ends in .svg or .png")
     failed(elmo(*senses, "--layer", "3"), "layer 3 was asked for, but the model has 0 to 2")
     failed(elmo(*senses, "--tsne"), "t-SNE needs five uses or more")
+    failed(elmo("plot", "senses", "\udcef", "text.txt", "-m", model_folder), "not UTF-8")
+    failed(elmo("plot", "similarity", "a", "\udcef", "-m", model_folder), "not UTF-8")
     failed(elmo("plot", "senses", "plays", "text.txt", "-m", model_folder), "no use of 'plays'")
     failed(elmo("plot", "curve", "none"), "name the folder of elmo pretrain or elmo train")
     failed(elmo("plot", "mix", "none"), "no task.json")

@@ -1,3 +1,5 @@
+from itertools import count
+
 import pytest
 
 from elmokit.model.parallel import using_threads
@@ -8,3 +10,15 @@ def _one_thread():
     """Many threads would only wait for each other on models this small."""
     with using_threads(1):
         yield
+
+
+_tests = count()
+
+
+@pytest.fixture(params=["folder", "database"])
+def place(request, tmp_path):
+    """Where the indexes of a test go, by name: in a folder, or in a database."""
+    if request.param == "folder":
+        return lambda name: tmp_path / name
+    server, own = request.getfixturevalue("postgres"), f"test{next(_tests)}"
+    return lambda name: server.address(f"{own}_{name}")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import FormatError, InputError
-from elmokit.explore.nearest import FaissStore, choose_kind, sample_rows
+from elmokit.explore.nearest import FaissVectors, choose_kind, sample_rows
 
 
 def random_unit(rows, dim=16, seed=0):
@@ -14,7 +14,7 @@ def random_unit(rows, dim=16, seed=0):
 
 def make_store(path, kind, vectors):
     sample = vectors[: sample_rows(kind, len(vectors))]
-    store = FaissStore.create(path, kind=kind, sample=sample, rows=len(vectors))
+    store = FaissVectors.create(path, kind=kind, sample=sample, rows=len(vectors))
     for part in np.array_split(vectors, 3):
         store.add(part)
     return store
@@ -50,7 +50,7 @@ def test_what_was_deleted_is_passed_over_and_what_was_added_is_found(tmp_path, k
     vectors = random_unit(200)
     store = make_store(tmp_path / "s", kind, vectors)
     store.save()
-    store = FaissStore.open(tmp_path / "s", kind=kind)
+    store = FaissVectors.open(tmp_path / "s", kind=kind)
     assert store.search(vectors[5:6], 1)[1].tolist() == [[5]]
     store.delete([5, 6])
     assert 5 not in store.search(vectors[5:6], 50)[1]
@@ -94,13 +94,13 @@ def test_a_damaged_file_is_named(tmp_path, kept):
     make_store(tmp_path / "s", "flat", random_unit(50)).save()
     (tmp_path / "s").write_bytes((tmp_path / "s").read_bytes()[:kept])
     with pytest.raises(FormatError, match=r"s: FAISS cannot read it .* build the index again"):
-        FaissStore.open(tmp_path / "s", kind="flat")
+        FaissVectors.open(tmp_path / "s", kind="flat")
     (tmp_path / "s").write_bytes(b"garbage" * 100)
     with pytest.raises(FormatError, match="FAISS cannot read it"):
-        FaissStore.open(tmp_path / "s", kind="flat")
+        FaissVectors.open(tmp_path / "s", kind="flat")
 
 
 def test_without_faiss_the_install_line_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(InputError, match=r"pip install 'elmokit\[search\]'"):
-        FaissStore.open(tmp_path / "s", kind="flat")
+        FaissVectors.open(tmp_path / "s", kind="flat")

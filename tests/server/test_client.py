@@ -36,6 +36,31 @@ def test_the_client_answers_as_the_model_does(client, language_model):
     assert client.fill("___ cat") == language_model.fill("___ cat")
 
 
+def test_the_client_asks_every_route(client, served):
+    texts = ["A bank lent money .", "The bank of a river ."]
+    found = client.uses("bank", texts, labels=["money", "river"])
+    told = served.told("/uses", {"word": "bank", "texts": texts, "labels": ["money", "river"]})
+    assert [use.group for use in found.uses] == [0, 1]
+    assert [*map(list, found.layers[2].points)] == told["layers"][2]["points"]
+    alike = client.similarity(texts[0], texts[1].split())
+    assert (
+        alike.layers
+        == served.told("/similarity", {"first": texts[0], "second": texts[1]})["layers"]
+    )
+    hits = client.search("a painter of landscapes", k=2)
+    assert [hit.line for hit in hits] == [
+        hit["line"]
+        for hit in served.told("/search", {"query": "a painter of landscapes", "k": 2})["found"]
+    ]
+    assert [mix.place for mix in client.mixes()] == ["input", "output"]
+    assert client.is_alive()
+    assert client.is_ready()
+    assert "elmokit_requests_total" in client.metrics()
+    asked = {"/embed", "/encode", "/score", "/next", "/fill", "/uses", "/similarity", "/mixes"}
+    asked |= {"/search", "/health", "/ready", "/metrics"}
+    assert set(client.schema()["paths"]) == asked  # a new route wants a method
+
+
 def test_a_mistake_is_the_models_error(client, served):
     with pytest.raises(InputError, match="layer 9 was asked for"):
         client.embed(SENTENCES, layers=9)
@@ -75,12 +100,15 @@ def test_a_busy_service_is_asked_again_and_not_for_ever(serving, language_model)
 def test_nobody_there_is_an_error_of_the_service():
     with pytest.raises(ServiceError, match=r"http://127\.0\.0\.1:9: .*refused"):
         Client("http://127.0.0.1:9").encode(["a"])
+    assert not Client("http://127.0.0.1:9").is_alive()
 
 
 def test_the_client_waits_until_a_service_is_ready(serving, language_model):
     early = serving(None)
     with pytest.raises(ServiceError, match="still being loaded"):
         Client(early.url).wait_until_ready(0.1)
+    assert Client(early.url).is_alive()
+    assert not Client(early.url).is_ready()
     threading.Timer(0.2, early.desk.open, [language_model]).start()
     Client(early.url).wait_until_ready()
     assert early.told("/ready")

@@ -1,7 +1,6 @@
 """Files of text become an index to search, which takes more and forgets."""
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -14,11 +13,14 @@ if TYPE_CHECKING:
 
 index = typer.Typer(
     name="index",
-    help="Make and change an index for elmo search. Needs: pip install 'elmokit[search]'",
+    help="Make and change an index for elmo search. Needs: pip install 'elmokit[search]', or "
+    "'elmokit[postgres]' for one in a database.",
     no_args_is_help=True,
 )
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="An index.")]
+Place = Annotated[
+    str, typer.Argument(metavar="INDEX", help="A folder, or an address of PostgreSQL.")
+]
 Corpus = Annotated[
     list[str],
     typer.Argument(metavar="CORPUS...", help="Files, folders, globs, - for stdin; packed or not."),
@@ -28,7 +30,17 @@ Corpus = Annotated[
 @index.command()
 def build(
     corpus: Corpus,
-    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
+    out: Annotated[
+        str | None, typer.Option("--out", "-o", help="A new folder.", show_default=False)
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Instead of --out: postgresql://USER@HOST:PORT/DATABASE?index=NAME.",
+            show_default=False,
+        ),
+    ] = None,
     model: Model = None,
     paragraphs: Annotated[
         bool, typer.Option("--paragraphs", help="A vector a line, not a sentence.")
@@ -46,7 +58,7 @@ def build(
     ] = "zca",
     kind: Annotated[
         Literal["auto", "flat", "hnsw", "ivf"],
-        typer.Option(help="Exact, a graph, or cells; auto: by the number of vectors."),
+        typer.Option(help="Exact, a graph, or cells (FAISS only); auto: by the number of vectors."),
     ] = "auto",
     split: Split = None,
     precision: PrecisionWay = "float32",
@@ -57,7 +69,13 @@ def build(
     Example: elmo index build wiki/*.txt --paragraphs --out wiki.index
     """
     from elmokit.explore.build import build_index  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.explore.place import is_address  # noqa: PLC0415
 
+    place = store if out is None else out
+    if place is None or None not in (out, store):
+        raise InputError("expected one of --out DIR and --store ADDRESS")
+    if is_address(place) != (place is store):
+        raise InputError("--out takes a folder, and --store an address: postgresql://…")
     if paragraphs and words:
         raise InputError("--paragraphs and --words were given, expected one of them")
     unit: Unit = "paragraphs" if paragraphs else "words" if words else "sentences"
@@ -65,19 +83,20 @@ def build(
     with build_index(
         load(model, split=split, device=device, precision=precision),
         corpus,
-        out,
+        place,
         unit=unit,
         layers=int(layers) if number else layers,  # type: ignore[arg-type]
         pooling=pooling,
         whitening=whitening,
         kind=kind,
     ) as built:
-        tell(f"{out}: {len(built):,} passages, {len(built.store):,} vectors ({built.recipe.kind})")
+        passages, vectors = built.store.count()
+        tell(f"{built.name}: {passages:,} passages, {vectors:,} vectors ({built.recipe.kind})")
 
 
 @index.command()
 def add(
-    folder: Folder,
+    place: Place,
     corpus: Corpus,
     model: Model = None,
     precision: PrecisionWay = "float32",
@@ -89,14 +108,14 @@ def add(
     """
     from elmokit.explore.index import Index  # noqa: PLC0415  (torch takes seconds)
 
-    with Index.open(folder, load(model, device=device, precision=precision)) as opened:
+    with Index.open(place, load(model, device=device, precision=precision)) as opened:
         added = opened.add(corpus)
-        tell(f"{folder}: {added:,} passages more, {len(opened):,} in all")
+        tell(f"{opened.name}: {added:,} passages more, {len(opened):,} in all")
 
 
 @index.command()
 def delete(
-    folder: Folder,
+    place: Place,
     ids: Annotated[
         list[int] | None,
         typer.Argument(metavar="ID...", help="Of passages, as a search shows them."),
@@ -112,9 +131,9 @@ def delete(
     """
     from elmokit.explore.index import Index  # noqa: PLC0415  (torch takes seconds)
 
-    with Index.open(folder, load(model)) as opened:
+    with Index.open(place, load(model)) as opened:
         gone = [*(ids or ()), *(id_ for name in file or () for id_ in opened.passages_of(name))]
         if not gone:
             raise InputError("nothing to delete: give ids, or --file")
         opened.delete(gone)
-        tell(f"{folder}: {len(set(gone)):,} passages less, {len(opened):,} in all")
+        tell(f"{opened.name}: {len(set(gone)):,} passages less, {len(opened):,} in all")

@@ -79,9 +79,7 @@ def lines_of(source: str | None, text: list[str] | None) -> Iterator[Iterable[st
     if text and source is not None:
         raise typer.BadParameter("give INPUT or --text, not both")
     if text:
-        for given in text:
-            if any("\ud800" <= character <= "\udfff" for character in given):
-                raise InputError(f"--text {given!r}: not UTF-8")
+        check_utf8(*text)
         yield text
     elif source is None:
         raise InputError("no INPUT given; name a file, - for stdin, or give --text")
@@ -92,6 +90,13 @@ def lines_of(source: str | None, text: list[str] | None) -> Iterator[Iterable[st
     else:
         with open(source, "rb") as file:
             yield read_lines(file, source)
+
+
+def check_utf8(*given: str) -> None:
+    """Refuse words of the command line that a terminal of another encoding has typed."""
+    for text in given:
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise InputError(f"{text!r}: not UTF-8; is the terminal's encoding another?")
 
 
 def count_lines(source: str | None, text: list[str] | None) -> int | None:

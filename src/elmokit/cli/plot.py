@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from elmokit.cli.mix import Folders, plot_mixes, read_mixes
-from elmokit.cli.options import Device, Model, Split, Text, lines_of, load, tell
+from elmokit.cli.options import Device, Model, Split, Text, check_utf8, lines_of, load, tell
 from elmokit.errors import InputError
 
 plot = typer.Typer(
@@ -62,6 +62,7 @@ def senses(
     from elmokit.explore.uses import embed_uses, find_uses  # noqa: PLC0415
 
     check_picture(out)
+    check_utf8(word)
     with lines_of(source, text) as lines:
         embedder = load(model, split=split, device=device)
         layers = _layers(layer, embedder.layers)
@@ -92,6 +93,7 @@ def similarity(
     from elmokit.explore.similarity import compare_words, draw_similarity  # noqa: PLC0415
 
     check_picture(out)
+    check_utf8(first, second)
     embedder = load(model, split=split, device=device)
     layers = _layers(layer, embedder.layers)
     one, other = ([w for words in embedder.split(text) for w in words] for text in (first, second))

@@ -1,17 +1,19 @@
 """A query becomes the passages of an index nearest to it, or the nearest uses of a word."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device, Model, load
+from elmokit.cli.options import Device, Model, check_utf8, load
 from elmokit.errors import InputError
 
 
 def search(
-    folder: Annotated[Path, typer.Argument(metavar="INDEX", help="What elmo index build made.")],
+    place: Annotated[
+        str,
+        typer.Argument(metavar="INDEX", help="A folder of elmo index build, or its --store."),
+    ],
     query: Annotated[str, typer.Argument(metavar="QUERY", help="A text.")],
     k: Annotated[int, typer.Option("-k", min=1, help="How many.")] = 10,
     word: Annotated[
@@ -33,7 +35,8 @@ def search(
 
     if any_word and word is None:
         raise InputError("--any was given without --word")
-    with Index.open(folder, load(model, device=device)) as opened:
+    check_utf8(query, word or "")
+    with Index.open(place, load(model, device=device)) as opened:
         if word is None:
             hits = opened.search(query, k=k)
         else:

@@ -26,8 +26,11 @@ def serve(
         ),
     ] = None,
     index: Annotated[
-        Path | None,
-        typer.Option(help="A folder of elmo index build, to search.", show_default="none"),
+        str | None,
+        typer.Option(
+            help="To search: a folder of elmo index build, or its --store.",
+            show_default="a sample of sentences",
+        ),
     ] = None,
     tasks: Annotated[
         list[Path] | None,
@@ -68,6 +71,7 @@ def serve(
     """
     try:
         from elmokit.explore.index import Index  # noqa: PLC0415  (torch takes seconds)
+        from elmokit.explore.sample import index_sample  # noqa: PLC0415
         from elmokit.server.desk import Desk  # noqa: PLC0415
         from elmokit.server.files import file_routes  # noqa: PLC0415
         from elmokit.server.limits import Limits  # noqa: PLC0415
@@ -110,8 +114,8 @@ def serve(
             threads=threads,
         )
         shelf.mixes = read_mixes(tasks or ())
-        if index is not None:
-            shelf.index = opened.enter_context(Index.open(index, embedder))
+        searched = index_sample(embedder) if index is None else Index.open(index, embedder)
+        shelf.index = opened.enter_context(searched)
         desk.open(embedder)
         tell("ready")
         arrived.get()

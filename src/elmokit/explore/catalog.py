@@ -3,12 +3,12 @@
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from elmokit.errors import FormatError
-from elmokit.explore.passages import Passage
+from elmokit.explore.passages import Passage, Row
+from elmokit.explore.store import Found
 
 _TABLES = """
 CREATE TABLE passages (
@@ -31,29 +31,6 @@ CREATE INDEX by_passage ON vectors(passage);
 CREATE INDEX by_form ON vectors(form) WHERE form IS NOT NULL;
 """
 _AT_ONCE = 500  # ids in one question: SQLite takes no more than some thousands
-
-
-@dataclass(frozen=True)
-class Row:
-    """What one vector stands for: the n-th of some passages, or a word of it."""
-
-    passage: int
-    word: str | None = None
-    place: int | None = None
-
-
-@dataclass(frozen=True)
-class Found:
-    """What a vector stands for, with its passage and that passage's id."""
-
-    id: int
-    file: str
-    line: int  # from 1
-    start: int  # its first character of the line, from 0
-    end: int  # the one after its last
-    text: str
-    word: str | None
-    place: int | None  # of the word among the sentence's words, from 0
 
 
 class Catalog:

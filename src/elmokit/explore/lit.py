@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elmokit.explore.index import Hit, Index
+from elmokit.explore.index import Index
 from elmokit.explore.recipe import is_word
+from elmokit.explore.store import Hit
 from elmokit.pooling import Reduction, Vectors
 
 _SHARE = 0.7  # of the cosine that the nearest word of a passage has

@@ -1,8 +1,8 @@
-"""Vectors become a store that finds the nearest of them."""
+"""Vectors become a file of FAISS that finds the nearest of them."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,33 +22,8 @@ _ROWS_PER_CELL_TRAINED = 64
 _SHARE_PROBED, _LEAST_PROBES = 16, 8  # of so many cells one is looked into, and so many at least
 
 
-class Store(Protocol):
-    """Vectors of length one by id, counted from 0 in the order they came; FAISS, or a database."""
-
-    def __len__(self) -> int:
-        """How many were ever added: the next one's id."""
-
-    def add(self, vectors: Vectors) -> None:
-        """Take more vectors, (rows, dim)."""
-
-    def delete(self, ids: Sequence[int]) -> None:
-        """Leave these out of every search from now on."""
-
-    def search(self, queries: Vectors, k: int) -> tuple[Vectors, Ids]:
-        """Cosines and ids of the nearest, (queries, k) each, nearest first; id -1: there are less.
-
-        Fewer than k columns come back where the store has fewer vectors.
-        """
-
-    def vectors(self, ids: Sequence[int]) -> Vectors:
-        """The vectors of these ids, (ids, dim), as precise as they are kept."""
-
-    def save(self) -> None:
-        """Make what was added outlive this process."""
-
-
-class FaissStore:
-    """A store in one file of FAISS, its numbers in float16.
+class FaissVectors:
+    """Vectors of length one in one file of FAISS, in float16, by id: 0, 1 … as they came.
 
     FAISS cannot take a vector out of a graph: deleted ones stay in the file and are passed over,
     and whoever opens it again must say which they are.
@@ -59,8 +34,8 @@ class FaissStore:
         self._gone: set[int] = set()
 
     @classmethod
-    def create(cls, path: Path, *, kind: Kind, sample: Vectors, rows: int) -> "FaissStore":
-        """An empty store for about so many rows; `sample` is some of them, (sample, dim)."""
+    def create(cls, path: Path, *, kind: Kind, sample: Vectors, rows: int) -> "FaissVectors":
+        """A file to be, for about so many rows; `sample` is some of them, (sample, dim)."""
         faiss = load_faiss()
         half, inner = faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_INNER_PRODUCT
         dim = sample.shape[1]
@@ -80,8 +55,8 @@ class FaissStore:
         return cls(path, index, kind)
 
     @classmethod
-    def open(cls, path: Path, *, kind: Kind) -> "FaissStore":
-        """The store of a file."""
+    def open(cls, path: Path, *, kind: Kind) -> "FaissVectors":
+        """What a file holds."""
         faiss = load_faiss()
         path.stat()  # FAISS says less clearly that there is no such file
         try:
@@ -99,6 +74,7 @@ class FaissStore:
         return int(self._index.d)
 
     def __len__(self) -> int:
+        """How many were ever added: the next one's id."""
         return int(self._index.ntotal)
 
     def add(self, vectors: Vectors) -> None:
@@ -112,7 +88,7 @@ class FaissStore:
     def search(self, queries: Vectors, k: int) -> tuple[Vectors, Ids]:
         """Cosines and ids of the nearest, (queries, k) each, nearest first; id -1: there are less.
 
-        Fewer than k columns come back where the store has fewer vectors.
+        Fewer than k columns come back where there are fewer vectors.
         """
         k = min(k, len(self) - len(self._gone))
         if k < 1:
@@ -152,14 +128,14 @@ class FaissStore:
 
 
 def choose_kind(rows: int) -> Kind:
-    """The kind of store for so many vectors."""
+    """The kind of index for so many vectors."""
     if rows <= FLAT_ROWS:
         return "flat"
     return "hnsw" if rows <= HNSW_ROWS else "ivf"
 
 
 def sample_rows(kind: Kind, rows: int) -> int:
-    """How many of so many vectors a store of that kind must see to be made."""
+    """How many of so many vectors an index of that kind must see to be made."""
     return min(rows, _ROWS_PER_CELL_TRAINED * cells_of(rows)) if kind == "ivf" else min(rows, 1)
 
 

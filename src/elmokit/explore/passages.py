@@ -28,6 +28,15 @@ class Passage:
         return tuple(word for sentence in self.sentences for word in sentence)
 
 
+@dataclass(frozen=True)
+class Row:
+    """What one vector stands for: the n-th of some passages, or a word of it."""
+
+    passage: int
+    word: str | None = None
+    place: int | None = None
+
+
 def read_passages(files: Iterable[TextFile], *, split: str, unit: Unit) -> Iterator[Passage]:
     """The passages of files, plain or packed; a line is a paragraph, and words stand in sentences.
 

@@ -3,22 +3,19 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from elmokit.embedder import Embedder
-from elmokit.errors import InputError
-from elmokit.explore.catalog import Row
+from elmokit.errors import FormatError, InputError
 from elmokit.explore.nearest import Kind
-from elmokit.explore.passages import Passage, Unit
+from elmokit.explore.passages import Passage, Row, Unit
 from elmokit.explore.whitening import Way
-from elmokit.formats.record import read_record
+from elmokit.formats.record import parse_record
 from elmokit.pooling import Pooling, Reduction, Vectors
 from elmokit.text.split import splitter
-from elmokit.whole import write_whole
 
 Layers = Literal["mean", "top", "concat"] | int
 
@@ -41,12 +38,12 @@ class Recipe:
         """The size of a vector."""
         return embedder.dim * (embedder.layers if self.layers == "concat" else 1)
 
-    def check_model(self, embedder: Embedder, folder: Path) -> None:
+    def check_model(self, embedder: Embedder, name: str) -> None:
         """Refuse a model whose vectors cannot be compared with the index's."""
         found = embedder.pretrained.fingerprint()
         if found != self.model:
             raise InputError(
-                f"{folder}: built with another model ({self.model[:12]}, not {found[:12]}); name "
+                f"{name}: built with another model ({self.model[:12]}, not {found[:12]}); name "
                 "the one it was built with"
             )
         if embedder.state_way == "carry":
@@ -57,15 +54,29 @@ class Recipe:
         way = splitter(self.split)
         return [words for sentence in way.sentences(text) if (words := way.words(sentence))]
 
-    def write(self, path: Path) -> None:
-        """Keep it in a JSON file."""
-        text = json.dumps(asdict(self), indent=1) + "\n"
-        write_whole(path, lambda file: file.write(text.encode()))
+    def text(self) -> str:
+        """All of it as JSON."""
+        return json.dumps(asdict(self), indent=1) + "\n"
 
     @classmethod
-    def read(cls, path: Path) -> "Recipe":
-        """What `write` kept."""
-        return read_record(path, cls, "what elmo index build writes")
+    def of(cls, text: str | bytes, name: str) -> "Recipe":
+        """What `text` gave; `name` is what messages call it."""
+        recipe = parse_record(text, cls, name, "what elmo index build writes")
+        if recipe.kind == "auto":
+            raise FormatError(f"{name}: kind is 'auto', expected the one chosen")
+        return recipe
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What a build was begun with, so that it goes on with the same."""
+
+    recipe: Recipe
+    files: list[str]
+
+    def text(self) -> str:
+        """All of it as JSON."""
+        return json.dumps(asdict(self))
 
 
 def read_vectors(

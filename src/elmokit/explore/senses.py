@@ -86,10 +86,11 @@ def _draw_plane(panel: "Axes", plane: Plane, uses: Sequence[Use], groups: Groups
             "all the same", (low, plane.points[0, 1]), (6, 3), textcoords="offset points"
         )
     elif len(uses) <= _MOST_EXCERPTS:
-        for use, (x, y) in zip(uses, plane.points, strict=True):
+        for (x, y), here in _spots(uses, plane).items():
             left = x > (low + high) / 2  # where there is more room
+            said = here[0].excerpt(2) if len(here) == 1 else f"{len(here)} uses of {here[0].word}"
             panel.annotate(
-                use.excerpt(2), (x, y), (-4 if left else 4, 3), textcoords="offset points",
+                said, (x, y), (-4 if left else 4, 3), textcoords="offset points",
                 ha="right" if left else "left", fontsize=6,
             )  # fmt: skip
     panel.set_xticks([])
@@ -97,3 +98,11 @@ def _draw_plane(panel: "Axes", plane: Plane, uses: Sequence[Use], groups: Groups
     if plane.shares is not None:
         panel.set_xlabel(f"first direction ({plane.shares[0]:.0%} of variance)")
         panel.set_ylabel(f"second ({plane.shares[1]:.0%})")
+
+
+def _spots(uses: Sequence[Use], plane: Plane) -> dict[tuple[float, float], list[Use]]:
+    """The uses at each point: in layer 0 those of one form stand on each other."""
+    spots: dict[tuple[float, float], list[Use]] = {}
+    for use, (x, y) in zip(uses, plane.points.round(5).tolist(), strict=True):
+        spots.setdefault((x, y), []).append(use)
+    return spots

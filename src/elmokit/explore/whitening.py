@@ -6,9 +6,9 @@ are all alike. Three remedies, each estimated from the corpus itself: `centre` t
 directions equally loud.
 """
 
+import io
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from elmokit.errors import FormatError
 from elmokit.pooling import Vectors
-from elmokit.whole import write_whole
 
 Way = Literal["zca", "top", "centre", "none"]
 
@@ -37,21 +36,22 @@ class Whitening:
         unit: Vectors = changed / np.maximum(lengths, np.float32(1e-12))
         return unit
 
-    def write(self, path: Path) -> None:
-        """Keep it in a file: the mean, then the rows of the map."""
-        rows = np.vstack([self.mean, self.map])
-        write_whole(path, lambda file: np.save(file, rows))
+    def packed(self) -> bytes:
+        """It as a .npy file: the mean, then the rows of the map."""
+        file = io.BytesIO()
+        np.save(file, np.vstack([self.mean, self.map]), allow_pickle=False)
+        return file.getvalue()
 
     @classmethod
-    def read(cls, path: Path) -> "Whitening":
-        """What `write` kept."""
+    def of(cls, kept: bytes, name: str) -> "Whitening":
+        """What `packed` gave; `name` is what messages call it."""
         try:
-            rows = np.load(path, allow_pickle=False)
+            rows = np.load(io.BytesIO(kept), allow_pickle=False)
         except (ValueError, EOFError) as error:
-            raise FormatError(f"{path}: not an array ({error}); build the index again") from None
+            raise FormatError(f"{name}: not an array ({error}); build the index again") from None
         if rows.ndim != 2 or rows.shape[0] != rows.shape[1] + 1 or rows.dtype != np.float32:
             raise FormatError(
-                f"{path}: {rows.dtype} of shape {rows.shape}, expected float32 with one row more "
+                f"{name}: {rows.dtype} of shape {rows.shape}, expected float32 with one row more "
                 "than columns; build the index again"
             )
         return cls(rows[0], rows[1:])

@@ -14,10 +14,15 @@ Record = TypeVar("Record")
 def read_record(path: Path, kind: type[Record], expected: str) -> Record:
     """The record that a JSON file describes; `expected` says what the file should have been."""
     text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # a mark that some editors leave
+    return parse_record(text, kind, str(path), expected)
+
+
+def parse_record(text: str | bytes, kind: type[Record], name: str, expected: str) -> Record:
+    """The record that JSON describes; `name` says whence it is, `expected` what it should be."""
     try:
         return TypeAdapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
-        raise FormatError(f"{path}: {_first_fault(error)}; expected {expected}") from None
+        raise FormatError(f"{name}: {_first_fault(error)}; expected {expected}") from None
 
 
 def make_record(values: Mapping[str, Any], kind: type[Record], name: str) -> Record:

@@ -15,8 +15,17 @@ from elmokit.ask.predict import Guess
 from elmokit.ask.score import Score
 from elmokit.embedder import Text
 from elmokit.errors import InputError, ServiceError
+from elmokit.formats.record import make_record
 from elmokit.plan import Directions, Layers
 from elmokit.pooling import Pooling, Vectors
+from elmokit.server.forms import (
+    FoundPassage,
+    LearntMix,
+    MixesReply,
+    SearchReply,
+    SimilarityReply,
+    UsesReply,
+)
 
 _JSON, _NPY, _NPZ = "application/json", "application/x-npy", "application/x-npz"
 
@@ -104,34 +113,80 @@ class Client:
         """For each `___` of a text the k words that fit best."""
         return [_guesses(gap) for gap in self._told("/fill", {"text": text, "k": k})["gaps"]]
 
+    def uses(
+        self, word: str, texts: Iterable[Text], *, labels: Sequence[str] | None = None
+    ) -> UsesReply:
+        """Where each use of a word, and of words that begin so, stands in each layer's plane."""
+        given = None if labels is None else [*labels]
+        form = {"word": word, "texts": _texts(texts), "labels": given}
+        return make_record(self._told("/uses", form), UsesReply, "/uses")
+
+    def similarity(self, first: Text, second: Text) -> SimilarityReply:
+        """The cosine of each word of a text with each of another, in each layer."""
+        form = {"first": first, "second": second}
+        return make_record(self._told("/similarity", form), SimilarityReply, "/similarity")
+
+    def search(self, query: str, *, k: int = 10) -> list[FoundPassage]:
+        """The k passages of the service's index nearest to a text, the nearest first."""
+        told = self._told("/search", {"query": query, "k": k})
+        return make_record(told, SearchReply, "/search").found
+
+    def mixes(self) -> list[LearntMix]:
+        """The share of each layer in the mixes of the service's trained tasks."""
+        return make_record(self._told("/mixes"), MixesReply, "/mixes").mixes
+
+    def is_alive(self) -> bool:
+        """Whether there is a service."""
+        return self._answers("/health")
+
+    def is_ready(self) -> bool:
+        """Whether the service takes requests."""
+        return self._answers("/ready")
+
+    def metrics(self) -> str:
+        """The counts of the service in Prometheus' text format."""
+        return self._ask("/metrics", None, "text/plain").decode()
+
+    def schema(self) -> dict[str, Any]:
+        """What the service says of its routes, as OpenAPI."""
+        schema: dict[str, Any] = self._told("/openapi.json")
+        return schema
+
     def wait_until_ready(self, seconds: float = 60.0) -> None:
         """Return when the service takes requests; its last refusal is raised after `seconds`."""
         end = time.monotonic() + seconds
         while True:
             try:
-                self._ask_once("GET", "/ready", None, _JSON)
+                self._ask_once("/ready", None, _JSON)
                 return
             except ServiceError:
                 if time.monotonic() > end:
                     raise
             time.sleep(0.1)
 
-    def _told(self, path: str, form: dict[str, Any]) -> Any:
+    def _answers(self, path: str) -> bool:
+        try:
+            self._ask_once(path, None, _JSON)
+        except ServiceError:
+            return False
+        return True
+
+    def _told(self, path: str, form: dict[str, Any] | None = None) -> Any:
         return json.loads(self._ask(path, form, _JSON))
 
-    def _ask(self, path: str, form: dict[str, Any], accept: str) -> bytes:
-        """The body of an answer; a busy service is asked again."""
-        body = json.dumps(form).encode()
+    def _ask(self, path: str, form: dict[str, Any] | None, accept: str) -> bytes:
+        """The body of an answer to a form, or to none; a busy service is asked again."""
+        body = None if form is None else json.dumps(form).encode()
         for retry in range(self._retries + 1):
             try:
-                return self._ask_once("POST", path, body, accept)
+                return self._ask_once(path, body, accept)
             except ServiceError as error:
                 if error.retry_after is None or retry == self._retries:
                     raise
                 time.sleep(min(error.retry_after, self._most_wait))
         raise AssertionError("the last try returns or raises")
 
-    def _ask_once(self, method: str, path: str, body: bytes | None, accept: str) -> bytes:
+    def _ask_once(self, path: str, body: bytes | None, accept: str) -> bytes:
         headers = {"Content-Type": _JSON, "Accept": accept}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -139,6 +194,7 @@ class Client:
         assert self._parts.hostname is not None
         connection = kind(self._parts.hostname, self._parts.port, timeout=self._timeout)
         try:
+            method = "GET" if body is None else "POST"
             connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
             response = connection.getresponse()
             answer = response.read()

@@ -1,7 +1,7 @@
 """Requests that wait become batches, which one thread computes with the one model."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,8 +21,8 @@ class Desk:
     """Where requests wait for a model.
 
     It takes none before it is given a model (`open`, from any thread) and none while `draining`;
-    those that it has taken, `waiting`, are answered. Texts are prepared in one thread and the
-    model reads in another, so that neither stops the loop that listens.
+    those that it has taken, `waiting`, are answered. Texts are prepared in one thread, the model
+    reads in another and an index is searched in a third, so that none stops the loop that listens.
     """
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
@@ -36,6 +36,7 @@ class Desk:
         self._arrived = asyncio.Event()
         self._text_thread = ThreadPoolExecutor(1, "elmokit-text")
         self._model_thread = ThreadPoolExecutor(1, "elmokit-model")
+        self._search_thread = ThreadPoolExecutor(1, "elmokit-search")
 
     def open(self, embedder: Embedder) -> None:
         """Take requests from now on, for this model."""
@@ -55,6 +56,10 @@ class Desk:
 
         `end` is that of the exchange: until then the answer takes memory.
         """
+        return await self.during(lambda embedder: self.read(embedder, prepare, end))
+
+    async def during(self, answering: Callable[[Embedder], Coroutine[Any, Any, Answer]]) -> Answer:
+        """What an exchange of several steps ends with: it waits once, and in time for all."""
         embedder = self.embedder
         if self.waiting >= self.limits.queue:
             raise ServiceError(
@@ -65,7 +70,7 @@ class Desk:
             )
         self.waiting += 1
         try:
-            return await asyncio.wait_for(self._ask(embedder, prepare, end), self.limits.seconds)
+            return await asyncio.wait_for(answering(embedder), self.limits.seconds)
         except asyncio.TimeoutError:
             raise ServiceError(
                 f"no answer within {self.limits.seconds:g} seconds; ask again later, or for less",
@@ -75,9 +80,28 @@ class Desk:
         finally:
             self.waiting -= 1
 
+    async def read(
+        self, embedder: Embedder, prepare: Callable[[Embedder], Job[Answer]], end: ExitStack
+    ) -> Answer:
+        """The answer to a job of an exchange that waits already."""
+        job = await self.aside(lambda: prepare(embedder))
+        self._make_room(job.bytes, end)
+        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        ticket = _Ticket(embedder, job, answer)
+        self._queue[ticket] = None
+        self._arrived.set()
+        try:
+            return await answer
+        finally:
+            self._queue.pop(ticket, None)  # one that nobody waits for any more is not computed
+
     async def aside(self, work: Callable[[], Answer]) -> Answer:
         """What a function of texts or arrays gives, worked out beside the loop."""
         return await asyncio.get_running_loop().run_in_executor(self._text_thread, work)
+
+    async def fetch(self, work: Callable[[], Answer]) -> Answer:
+        """What a function that looks things up gives; where it hangs, only others like it wait."""
+        return await asyncio.get_running_loop().run_in_executor(self._search_thread, work)
 
     async def work(self) -> None:
         """Answer what arrives, batch after batch, until cancelled."""
@@ -99,22 +123,8 @@ class Desk:
 
     def close(self) -> None:
         """Let the threads go; what they have begun they end."""
-        for thread in (self._text_thread, self._model_thread):
+        for thread in (self._text_thread, self._model_thread, self._search_thread):
             thread.shutdown(wait=False, cancel_futures=True)
-
-    async def _ask(
-        self, embedder: Embedder, prepare: Callable[[Embedder], Job[Answer]], end: ExitStack
-    ) -> Answer:
-        job = await self.aside(lambda: prepare(embedder))
-        self._make_room(job.bytes, end)
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        ticket = _Ticket(embedder, job, answer)
-        self._queue[ticket] = None
-        self._arrived.set()
-        try:
-            return await answer
-        finally:
-            self._queue.pop(ticket, None)  # one that nobody waits for any more is not computed
 
     def _make_room(self, needed: int, end: ExitStack) -> None:
         """Hold bytes for an answer until the exchange ends, if there are so many left."""

@@ -15,6 +15,7 @@ from elmokit.explore.lit import light_up
 from elmokit.explore.projection import project_pca
 from elmokit.explore.senses import group_uses
 from elmokit.explore.similarity import cosines_between
+from elmokit.explore.store import Hit
 from elmokit.explore.uses import Use, uses_in
 from elmokit.pooling import Vectors
 from elmokit.server import forms, replies
@@ -68,7 +69,16 @@ def view_routes(desk: Desk, shelf: Shelf) -> APIRouter:
                 "this service has no index; make one (elmo index build) and start the service "
                 "with it (elmo serve --index DIR)"
             )
-        found = await desk.ask(lambda embedder: _searching(embedder, index, form, desk.limits), end)
+
+        async def find(embedder: Embedder) -> list[forms.FoundPassage]:
+            cut = partial(Sentences.of, embedder, [form.query], desk.limits)
+            asked = await desk.aside(cut)
+            query = await desk.read(embedder, lambda _: _encoding(index, form, asked), end)
+            hits = await desk.fetch(partial(index.store.nearest, query, form.k))
+            lighting = _lighting(index, form, asked, hits, desk.limits)
+            return await desk.read(embedder, lambda _: lighting, end)
+
+        found = await desk.during(find)
         return JSONResponse({"found": [asdict(passage) for passage in found]})
 
     return router
@@ -165,14 +175,17 @@ def _words_of(sentences: Sentences, text: int) -> list[str]:
     return [word for words, own in pairs if own == text for word in words]
 
 
-def _searching(
-    embedder: Embedder, index: Index, form: forms.SearchForm, limits: Limits
+def _encoding(index: Index, form: forms.SearchForm, asked: Sentences) -> Job[Vectors]:
+    """The vector of a query, each job by itself."""
+    return Job(asked, asked.tokens, lambda _, __: [index.encode(form.query)])
+
+
+def _lighting(
+    index: Index, form: forms.SearchForm, asked: Sentences, hits: list[Hit], limits: Limits
 ) -> Job[list[forms.FoundPassage]]:
-    """The passages nearest to a query, each job by itself."""
-    sentences = Sentences.of(embedder, [form.query], limits)
+    """The words of what was found, those near the query lit, each job by itself."""
 
     def answer(_: Embedder, __: list[Sentences]) -> list[list[forms.FoundPassage]]:
-        hits = index.search(form.query, k=form.k)
         lit = light_up(index, form.query, hits, most_words=limits.tokens)
         return [
             [
@@ -181,4 +194,4 @@ def _searching(
             ]
         ]
 
-    return Job(sentences, 2 * sentences.tokens, answer)  # it is read for itself and for its words
+    return Job(asked, asked.tokens, answer)

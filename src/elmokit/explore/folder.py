@@ -1,0 +1,155 @@
+"""A folder becomes a store: text in SQLite, vectors in FAISS beside it."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from elmokit.claim import Claim
+from elmokit.errors import FormatError, InputError
+from elmokit.explore.catalog import Catalog
+from elmokit.explore.nearest import FaissVectors
+from elmokit.explore.passages import Passage, Row
+from elmokit.explore.recipe import Recipe
+from elmokit.explore.store import Hit
+from elmokit.explore.whitening import Whitening
+from elmokit.pooling import Vectors
+
+RECIPE, CATALOG, VECTORS, WHITENING = (
+    "index.json",
+    "passages.sqlite",
+    "vectors.faiss",
+    "whitening.npy",
+)
+
+_VECTORS_AT_ONCE = 2**15  # of one word: there may be millions
+
+
+class FolderStore:
+    """The store of a folder.
+
+    What the catalog of passages does not know is not in the store, whatever FAISS holds: a process
+    that is killed between the two leaves it as it was.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        recipe: Recipe,
+        whitening: Whitening,
+        catalog: Catalog,
+        vectors: FaissVectors,
+    ) -> None:
+        self.folder, self.name = folder, str(folder)
+        self.recipe, self.whitening = recipe, whitening
+        self._catalog, self._vectors = catalog, vectors
+        self._leaving: list[int] = []
+        _, known, after = catalog.count()
+        if after > len(vectors):
+            raise FormatError(
+                f"{folder / CATALOG}: knows {after} vectors, but {VECTORS} has {len(vectors)}; "
+                "build the index again"
+            )
+        if known < len(vectors):
+            vectors.delete([*set(range(len(vectors))).difference(catalog.vectors())])
+
+    @classmethod
+    def open(cls, folder: Path) -> "FolderStore":
+        """The store that a build made there."""
+        if not (folder / RECIPE).exists():
+            begun = (folder / CATALOG).exists()
+            remedy = "its build did not end: start it again" if begun else "make one first"
+            raise InputError(f"{folder}: no index there; {remedy} (elmo index build)")
+        recipe = Recipe.of((folder / RECIPE).read_bytes(), str(folder / RECIPE))
+        assert recipe.kind != "auto"
+        vectors = FaissVectors.open(folder / VECTORS, kind=recipe.kind)
+        path = folder / WHITENING
+        whitening = Whitening.of(path.read_bytes(), str(path))
+        catalog = Catalog.open(folder / CATALOG)
+        try:
+            return cls(folder, recipe=recipe, whitening=whitening, catalog=catalog, vectors=vectors)
+        except BaseException:
+            catalog.close()
+            raise
+
+    @property
+    def dim(self) -> int:
+        """The size of a vector."""
+        return self._vectors.dim
+
+    def count(self) -> tuple[int, int]:
+        """How many passages there are, and how many vectors."""
+        return self._catalog.count()[:2]
+
+    def nearest(self, query: Vectors, k: int) -> list[Hit]:
+        """The k vectors nearest to a query, (dim,), the nearest first."""
+        scores, ids = self._vectors.search(query[None], k)
+        there = ids[0] >= 0
+        return self._hits(ids[0][there].tolist(), scores[0][there])
+
+    def nearest_uses(self, word: str, query: Vectors, k: int) -> list[Hit]:
+        """The k uses of a word, whatever its case, nearest to a query; all were compared."""
+        uses = [use for use in self._catalog.uses_of(word) if use < len(self._vectors)]
+        if not uses:
+            return []
+        starts = range(0, len(uses), _VECTORS_AT_ONCE)
+        chunks = (uses[start : start + _VECTORS_AT_ONCE] for start in starts)
+        cosines = np.concatenate([self._vectors.vectors(some) @ query for some in chunks])
+        nearest = np.argsort(-cosines, kind="stable")[:k]
+        return self._hits([uses[place] for place in nearest], cosines[nearest])
+
+    def passages_of(self, file: str) -> list[int]:
+        """The ids of a file's passages."""
+        return self._catalog.passages_of(file)
+
+    def missing(self, ids: Sequence[int]) -> list[int]:
+        """Those of the ids that no passage has."""
+        return self._catalog.missing(ids)
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """The right to change it, which one process has at a time."""
+        with claim(self.folder):
+            before = len(self._vectors)
+            if self._catalog.count()[2] > before:
+                raise InputError(
+                    f"{self.folder}: another process added to this index since it was opened; "
+                    "open it again"
+                )
+            try:
+                yield
+                if len(self._vectors) > before:
+                    self._vectors.save()
+                self._catalog.commit()
+                self._vectors.delete(self._leaving)
+            except BaseException:
+                self._catalog.undo()
+                self._vectors.delete(range(before, len(self._vectors)))
+                raise
+            finally:
+                self._leaving = []
+
+    def add(self, passages: Sequence[Passage], rows: Sequence[Row], vectors: Vectors) -> None:
+        """Take passages, and the vectors of what stands in them, (rows, dim)."""
+        self._catalog.add(passages, rows, first=len(self._vectors))
+        self._vectors.add(vectors)
+
+    def delete(self, ids: Sequence[int]) -> None:
+        """Forget passages that are there."""
+        self._leaving += self._catalog.delete(ids)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._catalog.close()
+
+    def _hits(self, ids: Sequence[int], scores: Vectors) -> list[Hit]:
+        known = self._catalog.found(ids)  # without those that another process has deleted
+        pairs = zip(ids, scores, strict=True)
+        return [Hit(float(score), known[id_]) for id_, score in pairs if id_ in known]
+
+
+def claim(folder: Path) -> Claim:
+    """The right to change an index."""
+    return Claim(folder, f"{folder}: another process changes this index; wait for its end")

@@ -1,0 +1,105 @@
+"""A folder becomes the site of a build: parts that outlive a kill, then the files of a store."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from elmokit.errors import InputError, OutputError
+from elmokit.explore.catalog import Catalog
+from elmokit.explore.folder import CATALOG, RECIPE, VECTORS, WHITENING, claim
+from elmokit.explore.nearest import FaissVectors, choose_kind, load_faiss, sample_rows
+from elmokit.explore.passages import Passage, Row
+from elmokit.explore.recipe import Begun, Recipe
+from elmokit.explore.site import HalfVectors, Kept
+from elmokit.explore.whitening import Whitening
+from elmokit.whole import write_whole
+
+_BEGUN, _PARTS = "building.json", "parts"
+
+
+class FolderSite:
+    """A folder where an index is being made: a catalog of passages, and parts of their vectors."""
+
+    def __init__(self, folder: Path, catalog: Catalog) -> None:
+        self.folder, self.name = folder, str(folder)
+        self._catalog = catalog
+
+    @classmethod
+    @contextmanager
+    def begin(cls, folder: Path, begun: Begun) -> Iterator["FolderSite"]:
+        """The site of a build that begins, or goes on."""
+        load_faiss()  # better missing now than after hours
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{folder}: cannot be written ({error.strerror})") from None
+        with claim(folder):
+            _leave_word(folder, begun.text())
+            catalog = Catalog.create(folder / CATALOG)
+            try:
+                yield cls(folder, catalog)
+            finally:
+                catalog.close()
+
+    def kept(self) -> Kept:
+        """What is there already."""
+        passages, vectors, _ = self._catalog.count()
+        return Kept(passages, vectors, "".join(self._catalog.last_text()))
+
+    def keep(self, passages: Sequence[Passage], rows: Sequence[Row], vectors: HalfVectors) -> None:
+        """Keep a part; one that a killed build left is written over."""
+        _, first, _ = self._catalog.count()
+        path = self.folder / _PARTS / f"{first:012}.npy"
+        write_whole(path, lambda file: np.save(file, vectors))
+        self._catalog.add(passages, rows, first=first)
+        self._catalog.commit()
+
+    def parts(self) -> Iterator[HalfVectors]:
+        """The vectors of each part."""
+        for path in sorted((self.folder / _PARTS).glob("[0-9]*.npy")):
+            yield np.load(path, allow_pickle=False)
+
+    def finish(self, recipe: Recipe, whitening: Whitening) -> None:
+        """Make the store of all parts."""
+        packed = whitening.packed()
+        write_whole(self.folder / WHITENING, lambda file: file.write(packed))
+        store = self._fill(recipe, whitening)
+        store.save()
+        text = replace(recipe, kind=store.kind).text().encode()
+        write_whole(self.folder / RECIPE, lambda file: file.write(text))  # now it is an index
+        shutil.rmtree(self.folder / _PARTS)
+        (self.folder / _BEGUN).unlink()
+
+    def remove(self) -> None:
+        """Leave nothing."""
+        shutil.rmtree(self.folder)
+
+    def _fill(self, recipe: Recipe, whitening: Whitening) -> FaissVectors:
+        rows = self.kept().vectors
+        kind = choose_kind(rows) if recipe.kind == "auto" else recipe.kind
+        stride = rows // sample_rows(kind, rows)  # evenly from all of the corpus
+        sample = whitening.apply(np.concatenate([part[::stride] for part in self.parts()]))
+        store = FaissVectors.create(self.folder / VECTORS, kind=kind, sample=sample, rows=rows)
+        for part in self.parts():
+            store.add(whitening.apply(part))
+        return store
+
+
+def _leave_word(folder: Path, begun: str) -> None:
+    """Leave word of what is built, or check that it is what was begun."""
+    if (folder / RECIPE).exists():
+        raise OutputError(f"{folder}: an index already; add to it, or name another folder")
+    if not (folder / _BEGUN).exists():
+        if any(not path.name.startswith(".") for path in folder.iterdir()):
+            raise OutputError(f"{folder}: not empty; name a new folder")
+        write_whole(folder / _BEGUN, lambda file: file.write(begun.encode()))
+    elif (folder / _BEGUN).read_bytes() != begun.encode():
+        raise InputError(
+            f"{folder}: its build was begun with other files, options or another model; repeat "
+            "those, or remove the folder"
+        )
+    (folder / _PARTS).mkdir(exist_ok=True)

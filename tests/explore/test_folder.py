@@ -1,0 +1,128 @@
+"""The files of a folder's index belong together, and a kill at any time harms nothing."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.errors import FormatError, InputError, OutputError
+from elmokit.explore.build import build_index
+from elmokit.explore.index import Index
+from elmokit.explore.nearest import FaissVectors
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    (tmp_path / "text.txt").write_text("He will play the violin. She was late.\nIt rained.\n")
+    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "index").close()
+    return tmp_path / "index"
+
+
+def test_an_index_is_four_files(folder):
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["index.json", "passages.sqlite", "vectors.faiss", "whitening.npy"]
+
+
+def test_a_folder_with_something_else_is_left_alone(folder, model, tmp_path):
+    with pytest.raises(OutputError, match="not empty; name a new folder"):
+        build_index(model, [str(tmp_path / "text.txt")], tmp_path)
+    with pytest.raises(InputError, match="no index there; make one first"):
+        Index.open(tmp_path, model)
+
+
+def test_cells_are_a_kind_too(model, folder, tmp_path):
+    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "i", kind="ivf").close()
+    with Index.open(tmp_path / "i", model) as index:
+        assert index.recipe.kind == "ivf"
+        index.delete([1])
+        assert index.search("It rained.", k=9)[0].found.text == "It rained."
+
+
+def test_who_opened_before_another_added_must_open_again(folder, model, tmp_path):
+    (tmp_path / "new.txt").write_text("Something new.\n")
+    with Index.open(folder, model) as first, Index.open(folder, model) as second:
+        first.add([str(tmp_path / "new.txt")])
+        with pytest.raises(InputError, match="another process added to this index since"):
+            second.delete([1])
+        assert len(second.search("Something new.", k=20)) == 3  # as it was
+
+
+def test_vectors_that_the_catalog_does_not_know_are_passed_over(folder, model):
+    with Index.open(folder, model) as index:
+        query = index.encode("He will play the violin.")
+        vectors = FaissVectors.open(folder / "vectors.faiss", kind="flat")
+        vectors.add(query[None])
+        vectors.save()  # and then the power failed
+    with Index.open(folder, model) as opened:
+        assert len(opened.search("He will play the violin.", k=20)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("index.json", b"{}", "expected what elmo index build writes"),
+        ("vectors.faiss", b"IxSQ", "FAISS cannot read it"),
+        ("whitening.npy", b"", "not an array"),
+        ("passages.sqlite", b"no database, " * 400, "SQLite cannot use it"),
+    ],
+)
+def test_a_damaged_index_is_named(folder, model, name, damage, message):
+    (folder / name).write_bytes(damage)
+    with pytest.raises(FormatError, match=message):
+        Index.open(folder, model)
+
+
+def test_files_that_do_not_belong_together_are_refused(folder, model):
+    rows = sqlite3.connect(folder / "passages.sqlite")
+    rows.execute("INSERT INTO vectors VALUES (99, 1, NULL, NULL, NULL)")
+    rows.commit()
+    rows.close()
+    with pytest.raises(FormatError, match=r"knows 100 vectors, but vectors.faiss has 3"):
+        Index.open(folder, model)
+
+
+def test_vectors_of_two_sizes_are_refused(folder, model):
+    np.save(folder / "whitening.npy", np.ones((4, 3), np.float32))
+    with pytest.raises(FormatError, match=r"vectors of \[3, 12\] numbers"):
+        Index.open(folder, model)
+
+
+BUILD = """
+import sys, torch, elmokit
+from elmokit.explore.build import build_index
+torch.set_num_threads(1)
+model = elmokit.load(sys.argv[1], split="spaces", tokens_per_batch=16)
+build_index(model, [sys.argv[2]], sys.argv[3])
+"""
+
+
+def test_a_killed_build_goes_on_and_ends_with_the_same_numbers(model_folder, tmp_path):
+    text, target = tmp_path / "text.txt", tmp_path / "killed"
+    text.write_text("".join(f"line {n} of a text with {n % 7} more\n" for n in range(300)))
+    child = subprocess.Popen([sys.executable, "-c", BUILD, model_folder, text, target])
+    deadline = time.monotonic() + 60
+    while len([*target.glob("parts/[0-9]*.npy")]) < 3 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    kept = {path: path.stat().st_mtime_ns for path in sorted(target.glob("parts/[0-9]*.npy"))[:-1]}
+    assert len(kept) >= 2
+    model = elmokit.load(model_folder, split="spaces", tokens_per_batch=16)
+    with pytest.raises(InputError, match="its build did not end: start it again"):
+        Index.open(target, model)
+    with pytest.raises(InputError, match="begun with other files, options or another model"):
+        build_index(model, [str(text)], target, pooling="max")
+    assert all(path.stat().st_mtime_ns == changed for path, changed in kept.items())
+    whole = build_index(model, [str(text)], tmp_path / "whole")
+    resumed = build_index(model, [str(text)], target)
+    with whole, resumed:
+        assert len(resumed) == len(whole) == 300
+        assert resumed.search("line 9 of it", k=50) == whole.search("line 9 of it", k=50)
+    for name in ("vectors.faiss", "whitening.npy", "index.json"):
+        assert (target / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not [*target.glob("parts*"), *target.glob("building.json")]
