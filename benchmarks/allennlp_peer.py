@@ -71,28 +71,23 @@ from allennlp.modules import elmo_lstm  # noqa: E402
 allennlp_elmo.cached_path = elmo_lstm.cached_path = lambda path, *_, **__: path
 
 
-def main(options, weights, sentences_file, batch_sizes):
-    """One JSON line: tokens/s for each batch size, and the top layer of the first sentence."""
+def main(options, weights, sentences_file):
+    """First the top layer of the first sentence; then for each number on stdin a speed.
+
+    A number is that of sentences a call, the speed tokens a second of all of them.
+    """
     sentences = json.loads(open(sentences_file, encoding="utf-8").read())
-    started = time.perf_counter()
     bilm = allennlp_elmo._ElmoBiLm(options, weights)
     bilm.eval()
-    loaded = time.perf_counter() - started
-    speeds = {}
     with torch.no_grad():
         first = bilm(batch_to_ids(sentences[:1]))["activations"][2][0, 1:-1]
-        for size in map(int, batch_sizes):
-            batches = [sentences[k : k + size] for k in range(0, len(sentences), size)]
-            best = float("inf")
-            for _ in range(3):
-                started = time.perf_counter()
-                for batch in batches:
-                    bilm(batch_to_ids(batch))
-                best = min(best, time.perf_counter() - started)
-            speeds[size] = sum(map(len, sentences)) / best
-    print(
-        json.dumps({"tokens_per_second": speeds, "load_seconds": loaded, "first": first.tolist()})
-    )
+        print(json.dumps(first.tolist()), flush=True)
+        for line in sys.stdin:
+            size = int(line)
+            started = time.perf_counter()
+            for start in range(0, len(sentences), size):
+                bilm(batch_to_ids(sentences[start : start + size]))
+            print(sum(map(len, sentences)) / (time.perf_counter() - started), flush=True)
 
 
 def batch_to_ids(sentences):
@@ -107,4 +102,4 @@ def batch_to_ids(sentences):
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], sys.argv[4:])
+    main(*sys.argv[1:])

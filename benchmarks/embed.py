@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack
+from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
 
@@ -71,64 +73,76 @@ def main() -> None:
 
 
 def measure_size(size: str, sentences: list, folder: Path, file_sentences: int) -> list[dict]:
-    """A row for each precision and number of sentences a call."""
+    """A row for each number of sentences a call and each precision."""
     torch.manual_seed(0)
     bilm = formats.load().model.bilm if size == "english" else elmokit.BiLM(SIZES[size])
     pretrained = elmokit.Pretrained(LanguageModel(bilm))
     formats.save(pretrained, folder, format="bilm-tf")
     formats.save(pretrained, folder.parent / "native")
-    peers = {name: run_peer(name, folder, sentences) for name in PEERS}
-    exact = elmokit.Embedder(pretrained).embed(sentences)
-    if "allennlp" in peers:
-        difference = np.abs(exact[0][2] - np.array(peers["allennlp"]["first"])).max()
-        largest = max(1.0, np.abs(exact[0][2]).max())
-        assert difference < 2e-6 * largest, f"AllenNLP's vectors differ by {difference}"
-
-    config = bilm.config
-    flops = 2 * 2 * config.layers * 9 * config.dim * config.cell_dim  # of the readers, a token
-    rows = []
-    print(
-        f"\n{size}: {'':7} sentences     cold     warm  of wall"
-        + "".join(f"{n:>19}" for n in peers)
-    )
+    models = {p: elmokit.Embedder(pretrained, precision=p) for p in PRECISIONS}
+    exact = models["float32"].embed(sentences)
+    with ExitStack() as stack:
+        peers = {n: stack.enter_context(Peer(n, folder, sentences)) for n in PEERS}
+        if "allennlp" in peers:
+            difference = np.abs(exact[0][2] - np.array(peers["allennlp"].first)).max()
+            largest = max(1.0, np.abs(exact[0][2]).max())
+            assert difference < 2e-6 * largest, f"AllenNLP's vectors differ by {difference}"
+        for precision, model in models.items():
+            found = model.embed(sentences)
+            print(f"\n{size} {precision}: {describe_difference(found, exact)}")
+            print(f"{size} {precision}: {describe_alone(pretrained, precision, sentences, found)}")
+        rows = measure_speeds(size, pretrained, models, sentences, peers)
     for precision in PRECISIONS:
-        found = elmokit.Embedder(pretrained, precision=precision).embed(sentences)
-        print(f"{size} {precision}: {describe_difference(found, exact)}")
-        print(f"{size} {precision}: {describe_alone(pretrained, precision, sentences, found)}")
-        for count in SENTENCES_PER_CALL:
-            cold = speed(pretrained, precision, sentences, count, warm=False)
-            warm = speed(pretrained, precision, sentences, count, warm=True)
-            wall = warm * flops / gemm_peak()
-            row = {
-                "size": size, "precision": precision, "sentences_per_call": count,
-                "cold": cold, "warm": warm, "of_wall": wall,
-            }  # fmt: skip
-            line = f"{'':8} {precision:8} {count:8} {cold:8.0f} {warm:8.0f} {wall:8.2f}"
-            for name, told in peers.items():
-                theirs = told["tokens_per_second"][str(count)]
-                row |= {name: theirs, f"{name}_ratio": warm / theirs}
-                line += f" {theirs:8.0f} ({warm / theirs:5.1f} x)"
-            print(line)
-            rows.append(row)
         rows.append(run_load(size, precision, folder, folder.parent / "native"))
         if file_sentences:
             rows.append(run_file(size, precision, folder, file_sentences))
     return rows
 
 
-def speed(pretrained, precision: str, sentences: list, count: int, *, warm: bool) -> float:
-    """Tokens a second, best of several; warm: the words have been met before."""
-    calls = [sentences[k : k + count] for k in range(0, len(sentences), count)]
-    best = float("inf")
-    model = elmokit.Embedder(pretrained, precision=precision)
-    for _ in range(REPEATS + warm):
-        if not warm:
-            model = elmokit.Embedder(pretrained, precision=precision)
-        started = time.perf_counter()
-        for call in calls:
-            model.embed(call)
-        best = min(best, time.perf_counter() - started)
-    return count_tokens(sentences) / best
+def measure_speeds(size: str, pretrained, models: dict, sentences: list, peers: dict) -> list[dict]:
+    """Tokens a second of every contender, the best of rounds in which each has its turn.
+
+    A noisy machine then is noisy for all of them.
+    """
+    config = pretrained.model.bilm.config
+    flops = 2 * 2 * config.layers * 9 * config.dim * config.cell_dim  # of the readers, a token
+    contenders = {
+        **{name: peer.speed for name, peer in peers.items()},
+        **{p: partial(one_pass, model, sentences) for p, model in models.items()},
+        **{
+            f"cold {p}": lambda count, p=p: one_pass(
+                elmokit.Embedder(pretrained, precision=p), sentences, count
+            )
+            for p in PRECISIONS
+        },
+        "peak": lambda _: gemm_peak(),
+    }
+    print(f"\n{size:9} sentences          cold     warm  of wall", *(f"{n:>18}" for n in peers))
+    rows = []
+    for count in SENTENCES_PER_CALL:
+        found = [{name: ask(count) for name, ask in contenders.items()} for _ in range(REPEATS)]
+        best = {name: max(one[name] for one in found) for name in contenders}
+        for precision in PRECISIONS:
+            cold, warm = best[f"cold {precision}"], best[precision]
+            row = {
+                "size": size, "precision": precision, "sentences_per_call": count,
+                "cold": cold, "warm": warm, "of_wall": warm * flops / best["peak"],
+            }  # fmt: skip
+            line = f"{'':8} {count:8}  {precision:8} {cold:6.0f} {warm:8.0f} {row['of_wall']:8.2f}"
+            for name in peers:
+                row |= {name: best[name], f"{name}_ratio": warm / best[name]}
+                line += f" {best[name]:8.0f} ({warm / best[name]:5.1f} x)"
+            print(line, flush=True)
+            rows.append(row)
+    return rows
+
+
+def one_pass(model: elmokit.Embedder, sentences: list, count: int) -> float:
+    """Tokens a second of all sentences, so many a call."""
+    started = time.perf_counter()
+    for start in range(0, len(sentences), count):
+        model.embed(sentences[start : start + count])
+    return count_tokens(sentences) / (time.perf_counter() - started)
 
 
 def describe_difference(found: list, exact: list) -> str:
@@ -201,17 +215,36 @@ def peak_mb() -> float:
     return int(status.split("VmHWM:")[1].split()[0]) / 1024
 
 
-def run_peer(name: str, folder: Path, sentences: list) -> dict:
-    """What an ancestor does with the same files and sentences."""
-    listed = folder.parent / "sentences.json"
-    listed.write_text(json.dumps(sentences), encoding="utf-8")
-    files = [folder / "options.json", folder / "weights.hdf5", listed]
-    done = subprocess.run(
-        [PEERS[name], HERE / f"{name}_peer.py", *files, *map(str, SENTENCES_PER_CALL)],
-        check=True,
-        stdout=subprocess.PIPE,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
+class Peer:
+    """An ancestor in a process of its own, with the same files and sentences."""
+
+    def __init__(self, name: str, folder: Path, sentences: list) -> None:
+        listed = folder.parent / "sentences.json"
+        listed.write_text(json.dumps(sentences), encoding="utf-8")
+        files = [folder / "options.json", folder / "weights.hdf5", listed]
+        self._process = subprocess.Popen(
+            [PEERS[name], HERE / f"{name}_peer.py", *files],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.first = self._answer()
+
+    def __enter__(self) -> "Peer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def speed(self, count: int) -> float:
+        """Tokens a second, so many sentences a call."""
+        assert self._process.stdin is not None
+        print(count, file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def _answer(self):
+        assert self._process.stdout is not None
+        return json.loads(self._process.stdout.readline())
 
 
 def prose(count: int) -> list[list[str]]:

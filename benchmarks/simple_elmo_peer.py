@@ -8,38 +8,35 @@ import json
 import os
 import sys
 import time
+from collections import deque
 from pathlib import Path
 
 os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_USE_LEGACY_KERAS": "1"}
 
 from simple_elmo import ElmoModel
 
-# A call takes a second or more (13 of the Original), however few its sentences: the calls of half
-# a minute tell as much as all.
-SECONDS = 30
+# A call takes a second or more (13 of the Original), however few its sentences: the calls of ten
+# seconds tell as much as all.
+SECONDS = 10
 
 
-def main(options, weights, sentences_file, batch_sizes):
-    """One JSON line: tokens/s for each batch size, and the seconds that loading took."""
+def main(options, weights, sentences_file):
+    """First null; then for each number of sentences a call on stdin its tokens a second."""
     sentences = json.loads(Path(sentences_file).read_text(encoding="utf-8"))
     assert Path(options).parent == Path(weights).parent, "simple_elmo loads a folder"
-    sizes = [*map(int, batch_sizes)]
-    started = time.perf_counter()
     model = ElmoModel()
-    model.load(str(Path(options).parent), max_batch_size=max(sizes))
-    loaded = time.perf_counter() - started
-    speeds = {}
-    for size in sizes:
-        calls = [sentences[k : k + size] for k in range(0, len(sentences), size)]
+    model.load(str(Path(options).parent), max_batch_size=len(sentences))
+    print("null", flush=True)
+    for line in sys.stdin:
+        size = int(line)
+        calls = deque(sentences[k : k + size] for k in range(0, len(sentences), size))
         tokens, started = 0, time.perf_counter()
         while time.perf_counter() - started < SECONDS:
-            call = calls.pop(0)
-            calls.append(call)
-            model.get_elmo_vectors(call, warmup=False, layers="all")
-            tokens += sum(map(len, call))
-        speeds[size] = tokens / (time.perf_counter() - started)
-    print(json.dumps({"tokens_per_second": speeds, "load_seconds": loaded}))
+            model.get_elmo_vectors(calls[0], warmup=False, layers="all")
+            tokens += sum(map(len, calls[0]))
+            calls.rotate(-1)
+        print(tokens / (time.perf_counter() - started), flush=True)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4], sys.argv[4:])
+    main(*sys.argv[1:])

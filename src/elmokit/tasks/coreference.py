@@ -14,8 +14,7 @@ Mention = tuple[int, int]
 
 _WIDEST = 10  # words of a mention
 _SHARE, _FEWEST = 0.4, 20  # mentions kept, as a share of the words, and at least
-_ANTECEDENTS = 100  # earlier mentions that one is compared with
-_FEATURE_DIM = 20
+_ANTECEDENTS = 50  # earlier mentions that one is compared with
 _BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # distances, in mentions
 
 
@@ -38,16 +37,15 @@ class Coreference(Head):
         self.last = nn.Linear(said, settings.hidden, bias=False)
         self.inner = nn.Linear(words.dim, settings.hidden, bias=False)
         self.width = nn.Embedding(_WIDEST, settings.hidden)
-        self.distance = nn.Embedding(len(_BUCKETS) + 1, _FEATURE_DIM)
         self.dropout = nn.Dropout(settings.dropout)
         self.mention = nn.Linear(settings.hidden, 1)
         self.rough = nn.Linear(settings.hidden, settings.hidden, bias=False)
-        self.pair = nn.Sequential(
-            nn.Linear(3 * settings.hidden + _FEATURE_DIM, settings.hidden),
-            nn.ReLU(),
-            nn.Dropout(settings.dropout),
-            nn.Linear(settings.hidden, 1),
-        )
+        # So is a pair's: of both mentions, their product and their distance.
+        self.later = nn.Linear(settings.hidden, settings.hidden)
+        self.earlier = nn.Linear(settings.hidden, settings.hidden, bias=False)
+        self.alike = nn.Linear(settings.hidden, settings.hidden, bias=False)
+        self.distance = nn.Embedding(len(_BUCKETS) + 1, settings.hidden)
+        self.pair = nn.Linear(settings.hidden, 1)
 
     def loss(self, examples: Sequence[Document]) -> Tensor:
         """The mean loss of a mention that was kept: any right antecedent will do, or none."""
@@ -101,15 +99,10 @@ class Coreference(Head):
         later = torch.ones(keep, keep, dtype=torch.bool, device=said.device).triu()
         rough = rough.masked_fill(later, -torch.inf)
         best, places = rough.topk(count, 1)
-        fine = torch.cat(
-            [
-                vectors[:, None].expand(-1, count, -1),
-                vectors[places],
-                vectors[:, None] * vectors[places],
-                self.distance(_bucket(torch.arange(keep, device=said.device)[:, None] - places)),
-            ],
-            -1,
-        )
+        distance = torch.arange(keep, device=said.device)[:, None] - places
+        fine = self.later(vectors)[:, None] + self.earlier(vectors)[places]
+        fine = fine + self.alike(vectors[:, None] * vectors[places])
+        fine = self.dropout((fine + self.distance(_bucket(distance))).relu())
         scores = (best + self.pair(fine)[..., 0]).masked_fill(best == -torch.inf, -torch.inf)
         spans = list(zip(first[kept].tolist(), last[kept].tolist(), strict=True))
         return spans, torch.cat([scores.new_zeros(keep, 1), scores], 1), places

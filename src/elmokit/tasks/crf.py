@@ -55,9 +55,14 @@ class CRF(nn.Module):
         return fits.sum(1) + moves.sum(1) + self.begin[tags[:, 0]] + self.end[last]
 
     def _log_total(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """The logarithm of the sum over all sequences."""
-        reached = scores[:, 0] + self.begin
+        """The logarithm of the sum over all sequences.
+
+        Sums over the tag before are a matrix product of exponentials, the largest taken out: with
+        a hundred tags that is many times faster than exponentials of all pairs.
+        """
+        moves, reached = self.moves.exp(), scores[:, 0] + self.begin
         for step in range(1, scores.shape[1]):
-            paths = torch.logsumexp(reached[:, :, None] + self.moves, 1) + scores[:, step]
+            top = reached.amax(1, keepdim=True).detach()
+            paths = ((reached - top).exp() @ moves).log() + top + scores[:, step]
             reached = torch.where(mask[:, step, None], paths, reached)
         return torch.logsumexp(reached + self.end, 1)
