@@ -26,10 +26,10 @@ import elmokit
 from elmokit.explore.nearest import FaissVectors, sample_rows
 from elmokit.explore.passages import Passage, Row, read_passages
 from elmokit.explore.recipe import Begun, Recipe, read_vectors
-from elmokit.explore.whitening import estimate
 from elmokit.tasks.data.squad import read_squad
 from elmokit.text.files import find_files
 from elmokit.text.split import splitter
+from elmokit.whitening import estimate
 
 Vectors = npt.NDArray[np.float32]
 Ranks = npt.NDArray[np.int64]  # (questions, paragraphs): the place of each paragraph, 0 the first

@@ -15,7 +15,7 @@ GROUPS = [
     {"model"},
     {"formats"},
     {"cache", "claim", "memory", "plan", "pooling", "progress", "settings"},
-    {"reading", "resume"},
+    {"reading", "resume", "whitening"},
     {"ask"},
     {"embedder"},
     {"store", "table"},

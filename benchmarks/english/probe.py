@@ -4,7 +4,8 @@
 
 POS: accuracy of a linear map on UD EWT dev. Senses: accuracy on two sets by the nearest mean of
 SemCor's uses, the first sense where there are none. WiC dev: accuracy of a threshold on the cosine
-that was fit to train. STS-B dev: Spearman's correlation of the cosines of mean vectors.
+that was fit to train. STS-B dev: Spearman's correlation of the cosines of mean vectors. Both after
+taking out what the vectors share, and raw.
 """
 
 import argparse
@@ -65,10 +66,13 @@ def measure(model, arguments):
         read_wic(data / f"wic/{part}.data.txt", data / f"wic/{part}.gold.txt")
         for part in ("train", "dev")
     ]
+    texts = read_stsb(data / "similarity_stsb/sts-dev.csv", words)
     found = {
         "POS": probe_layers(model, *pos),
         "WiC": judge_uses(model, *wic),
-        "STS-B": judge_texts(model, read_stsb(data / "similarity_stsb/sts-dev.csv", words)),
+        "WiC, raw": judge_uses(model, *wic, whitening="none"),
+        "STS-B": judge_texts(model, texts),
+        "STS-B, raw": judge_texts(model, texts, whitening="none"),
     }
     averages = SenseAverages(model)
     averages.learn(read_semcor(data / "wsd_semcor/semcor.tar.xz"))

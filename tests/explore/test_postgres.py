@@ -19,7 +19,7 @@ from elmokit.explore.postgres.address import Address
 from elmokit.explore.postgres.site import DatabaseSite
 from elmokit.explore.postgres.store import DatabaseStore
 from elmokit.explore.recipe import Begun, Recipe
-from elmokit.explore.whitening import estimate
+from elmokit.whitening import estimate
 
 TEXT = "He will play the violin. She was late.\nThe children play in the street.\n"
 

@@ -8,7 +8,7 @@ from elmokit.explore.memory import MemoryStore
 from elmokit.explore.passages import Passage, Row
 from elmokit.explore.recipe import Recipe
 from elmokit.explore.sample import index_sample
-from elmokit.explore.whitening import estimate
+from elmokit.whitening import estimate
 
 
 @pytest.fixture

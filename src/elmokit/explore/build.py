@@ -16,11 +16,11 @@ from elmokit.explore.passages import Passage, Unit, read_passages
 from elmokit.explore.place import begin_site
 from elmokit.explore.recipe import Begun, Layers, Recipe, read_vectors
 from elmokit.explore.site import Site
-from elmokit.explore.whitening import Way, estimate
 from elmokit.plan import Asked
 from elmokit.pooling import Pooling, Reduction
 from elmokit.progress import Progress
 from elmokit.text.files import TextFile, find_files
+from elmokit.whitening import Way, estimate
 
 
 def build_index(

@@ -13,8 +13,8 @@ from elmokit.explore.nearest import FaissVectors
 from elmokit.explore.passages import Passage, Row
 from elmokit.explore.recipe import Recipe
 from elmokit.explore.store import Hit
-from elmokit.explore.whitening import Whitening
 from elmokit.pooling import Vectors
+from elmokit.whitening import Whitening
 
 RECIPE, CATALOG, VECTORS, WHITENING = (
     "index.json",

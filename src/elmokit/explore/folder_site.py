@@ -15,7 +15,7 @@ from elmokit.explore.nearest import FaissVectors, choose_kind, load_faiss, sampl
 from elmokit.explore.passages import Passage, Row
 from elmokit.explore.recipe import Begun, Recipe
 from elmokit.explore.site import HalfVectors, Kept
-from elmokit.explore.whitening import Whitening
+from elmokit.whitening import Whitening
 from elmokit.whole import write_whole
 
 _BEGUN, _PARTS = "building.json", "parts"

@@ -8,8 +8,8 @@ import numpy as np
 from elmokit.explore.passages import Passage, Row
 from elmokit.explore.recipe import Recipe
 from elmokit.explore.store import Found, Hit
-from elmokit.explore.whitening import Whitening
 from elmokit.pooling import Vectors
+from elmokit.whitening import Whitening
 
 
 class MemoryStore:

@@ -12,10 +12,10 @@ from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError
 from elmokit.explore.nearest import Kind
 from elmokit.explore.passages import Passage, Row, Unit
-from elmokit.explore.whitening import Way
 from elmokit.formats.record import parse_record
 from elmokit.pooling import Pooling, Reduction, Vectors
 from elmokit.text.split import splitter
+from elmokit.whitening import Way
 
 Layers = Literal["mean", "top", "concat"] | int
 

@@ -8,8 +8,8 @@ from elmokit.explore.index import Index
 from elmokit.explore.memory import MemoryStore
 from elmokit.explore.passages import read_passages
 from elmokit.explore.recipe import Recipe, read_vectors
-from elmokit.explore.whitening import estimate
 from elmokit.text.files import TextFile
+from elmokit.whitening import estimate
 
 _SAMPLE = Path(__file__).with_name("sample.txt")
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from elmokit.explore.passages import Passage, Row
 from elmokit.explore.recipe import Recipe
-from elmokit.explore.whitening import Whitening
+from elmokit.whitening import Whitening
 
 HalfVectors = npt.NDArray[np.float16]
 

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from elmokit.explore.passages import Passage, Row
 from elmokit.explore.recipe import Recipe
-from elmokit.explore.whitening import Whitening
 from elmokit.pooling import Vectors
+from elmokit.whitening import Whitening
 
 
 @dataclass(frozen=True)

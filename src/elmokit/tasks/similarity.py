@@ -1,4 +1,8 @@
-"""Two uses of a word, or two texts, become how alike they are, layer by layer."""
+"""Two uses of a word, or two texts, become how alike they are, layer by layer.
+
+Raw cosines are all alike, for vectors share a mean and loud directions; so those are taken out
+first (`elmokit.whitening`), estimated from vectors whose labels are not looked at.
+"""
 
 from collections.abc import Sequence
 
@@ -10,32 +14,58 @@ from elmokit.errors import InputError
 from elmokit.pooling import Vectors
 from elmokit.tasks.data.example import InContext, Scored
 from elmokit.tasks.metrics.correlation import spearman
+from elmokit.whitening import Way, estimate
 
 Floats = npt.NDArray[np.float64]
 
 
-def compare_uses(embedder: Embedder, pairs: Sequence[InContext]) -> Floats:  # (layers, pairs)
-    """The cosine of each word's two uses."""
+def embed_uses(embedder: Embedder, pairs: Sequence[InContext]) -> Vectors:
+    """The vectors of each word's two uses, (layers, 2, pairs, dim)."""
     first = embedder.embed([pair.first for pair in pairs])
     second = embedder.embed([pair.second for pair in pairs])
-    cosines = [
-        _cosine(one[:, pair.places[0]], other[:, pair.places[1]])
+    both = [
+        np.stack([one[:, pair.places[0]], other[:, pair.places[1]]], 1)
         for pair, one, other in zip(pairs, first, second, strict=True)
     ]
-    return np.stack(cosines, 1)
+    return np.stack(both, 2)
+
+
+def embed_texts(embedder: Embedder, pairs: Sequence[Scored]) -> Vectors:
+    """The means of two texts' words, (layers, 2, pairs, dim)."""
+    first = embedder.embed([pair.first for pair in pairs])
+    second = embedder.embed([pair.second for pair in pairs])
+    both = [
+        np.stack([one.mean(1), other.mean(1)], 1) for one, other in zip(first, second, strict=True)
+    ]
+    return np.stack(both, 2)
+
+
+def compare(vectors: Vectors, *, like: Vectors, whitening: Way) -> Floats:  # -> (layers, pairs)
+    """The cosine of each pair, (layers, 2, pairs, dim), after a whitening of vectors `like` it."""
+    cosines = []
+    for own, known in zip(vectors, like, strict=True):
+        white = estimate(known, dim=known.shape[-1], way=whitening)
+        cosines.append((white.apply(own[0]) * white.apply(own[1])).sum(-1, dtype=np.float64))
+    return np.stack(cosines)
 
 
 def judge_uses(
-    embedder: Embedder, train: Sequence[InContext], dev: Sequence[InContext]
+    embedder: Embedder,
+    train: Sequence[InContext],
+    dev: Sequence[InContext],
+    *,
+    whitening: Way = "top",
 ) -> list[float]:
     """For each layer, the share of `dev` that a threshold on the cosine, fit to `train`, gets."""
     if not train or not dev:
         raise InputError("a threshold needs examples to be fit to and others to be judged by")
-    learnt, judged = compare_uses(embedder, train), compare_uses(embedder, dev)
+    learnt = embed_uses(embedder, train)
     known, wanted = (np.array([pair.same for pair in pairs]) for pairs in (train, dev))
+    before = compare(learnt, like=learnt, whitening=whitening)
+    found = compare(embed_uses(embedder, dev), like=learnt, whitening=whitening)
     return [
-        float(((cosines >= best_threshold(known_cosines, known)) == wanted).mean())
-        for known_cosines, cosines in zip(learnt, judged, strict=True)
+        float(((cosines >= best_threshold(fit_to, known)) == wanted).mean())
+        for fit_to, cosines in zip(before, found, strict=True)
     ]
 
 
@@ -49,21 +79,11 @@ def best_threshold(values: Floats, same: npt.NDArray[np.bool_]) -> float:
     return float(edges[right.argmax()])
 
 
-def compare_texts(embedder: Embedder, pairs: Sequence[Scored]) -> Floats:  # (layers, pairs)
-    """The cosine of the means of two texts' words."""
-    first = embedder.embed([pair.first for pair in pairs])
-    second = embedder.embed([pair.second for pair in pairs])
-    cosines = [_cosine(a.mean(1), b.mean(1)) for a, b in zip(first, second, strict=True)]
-    return np.stack(cosines, 1)
-
-
-def judge_texts(embedder: Embedder, pairs: Sequence[Scored]) -> list[float]:
+def judge_texts(
+    embedder: Embedder, pairs: Sequence[Scored], *, whitening: Way = "zca"
+) -> list[float]:
     """For each layer, Spearman's correlation of the cosines with what people said."""
+    vectors = embed_texts(embedder, pairs)
     scores = [pair.score for pair in pairs]
-    return [spearman(scores, cosines.tolist()) for cosines in compare_texts(embedder, pairs)]
-
-
-def _cosine(one: Vectors, other: Vectors) -> Floats:  # (layers, dim) -> (layers,)
-    lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
-    cosines: Floats = (one * other).sum(-1, dtype=np.float64) / np.maximum(lengths, 1e-12)
-    return cosines
+    found = compare(vectors, like=vectors, whitening=whitening)
+    return [spearman(scores, cosines.tolist()) for cosines in found]

@@ -21,7 +21,7 @@ from elmokit.explore.postgres.halfvec import MOST_NUMBERS, learn_halfvec
 from elmokit.explore.postgres.rows import GRAPH, INDEXES, TABLES, add_rows
 from elmokit.explore.recipe import Begun, Recipe
 from elmokit.explore.site import HalfVectors, Kept
-from elmokit.explore.whitening import Whitening
+from elmokit.whitening import Whitening
 
 _BEGIN = """
 CREATE SCHEMA {s};

@@ -11,8 +11,8 @@ from elmokit.explore.postgres.halfvec import Half
 from elmokit.explore.postgres.rows import add_rows, form_of, hit_of
 from elmokit.explore.recipe import Recipe
 from elmokit.explore.store import Hit
-from elmokit.explore.whitening import Whitening
 from elmokit.pooling import Vectors
+from elmokit.whitening import Whitening
 
 _SEARCH_WIDTH, _MOST_WIDTH = 128, 1000  # of a graph, as with FAISS; pgvector goes no wider
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import FormatError
-from elmokit.explore.whitening import Whitening, estimate
+from elmokit.whitening import Whitening, estimate
 
 
 @pytest.fixture(scope="module")
