@@ -30,12 +30,22 @@ def test_the_nearest_sense_is_chosen_and_the_first_where_nothing_is_known(model,
     first = FirstSenses.of_wordnet(tmp_path / "index.sense")
     averages = SenseAverages(model)
     averages.learn(USES)
-    found = disambiguate(averages, first, [*USES, sensed("a loan", 1, LOAN)])
+    found = disambiguate(averages, first, [*USES, sensed("a loan", 1, LOAN)], often=0)
     assert (found.instances, found.unknown) == (6, 1)
     assert found.first_sense == 4 / 6  # three rivers and the loan
     assert found.layers[0] == found.first_sense or found.layers[0] == 3 / 6  # one vector for all
     assert found.layers[1:] == [1.0, 1.0]
     assert averages.choose([sensed("a loan", 1, LOAN)]) == [[None] * 3]
+
+
+def test_a_common_sense_is_nearer_the_more_that_counts(model):
+    averages = SenseAverages(model)
+    averages.learn(USES)
+    asked = [sensed("money in the bank", 3, MONEY)]
+    assert averages.choose(asked, often=0)[0][1:] == [MONEY, MONEY]
+    assert averages.choose(asked, often=100.0) == [[RIVER] * 3]  # three uses against two
+    with pytest.raises(InputError, match=r"often is -1\.0, expected 0 or more"):
+        averages.choose(asked, often=-1.0)
 
 
 def test_first_senses_are_those_of_wordnet_or_of_tagged_text(tmp_path):

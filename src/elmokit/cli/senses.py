@@ -19,10 +19,15 @@ def senses(
         Path,
         typer.Option(help="WordNet's index.sense, for first senses (Debian: wordnet-sense-index)."),
     ] = Path("/usr/share/wordnet/index.sense"),
+    often: Annotated[
+        float, typer.Option(help="How much nearer a sense is for the logarithm of its uses.")
+    ] = 0.07,
     device: Device = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Choose senses by the nearest mean of SemCor's uses; the first sense where it has none.
+
+    Common senses are a little nearer; --often 0 is the nearest mean alone.
 
     Example: elmo senses semcor.tar.xz 42D.data.xml 42D.gold.key.txt
     """
@@ -34,7 +39,7 @@ def senses(
     first = FirstSenses.of_wordnet(wordnet)
     averages = SenseAverages(load(model, device=device))
     averages.learn(read_semcor(semcor))
-    found = disambiguate(averages, first, wanted)
+    found = disambiguate(averages, first, wanted, often=often)
     if as_json:
         typer.echo(json.dumps(asdict(found)))
         return
