@@ -1,10 +1,13 @@
 """A word's sense is that whose uses are nearest; the first one, where nothing is known."""
 
+from inspect import signature
+
 import pytest
 
+from elmokit.cli.senses import senses
 from elmokit.errors import FormatError, InputError
 from elmokit.tasks.data.example import Instance, Sensed
-from elmokit.tasks.senses import FirstSenses, SenseAverages, disambiguate, entry_of
+from elmokit.tasks.senses import OFTEN, FirstSenses, SenseAverages, disambiguate, entry_of
 
 MONEY, RIVER, LOAN = "bank%1:14:00::", "bank%1:17:01::", "loan%1:21:00::"
 
@@ -44,6 +47,7 @@ def test_a_common_sense_is_nearer_the_more_that_counts(model):
     asked = [sensed("money in the bank", 3, MONEY)]
     assert averages.choose(asked, often=0)[0][1:] == [MONEY, MONEY]
     assert averages.choose(asked, often=100.0) == [[RIVER] * 3]  # three uses against two
+    assert signature(senses).parameters["often"].default == OFTEN
     with pytest.raises(InputError, match=r"often is -1\.0, expected 0 or more"):
         averages.choose(asked, often=-1.0)
 
