@@ -74,7 +74,8 @@ allennlp_elmo.cached_path = elmo_lstm.cached_path = lambda path, *_, **__: path
 def main(options, weights, sentences_file):
     """First the top layer of the first sentence; then for each number on stdin a speed.
 
-    A number is that of sentences a call, the speed tokens a second of all of them.
+    A number is that of sentences a call, the speed tokens a second of the better of two passes
+    over all of them: the first has to find its memory again.
     """
     sentences = json.loads(open(sentences_file, encoding="utf-8").read())
     bilm = allennlp_elmo._ElmoBiLm(options, weights)
@@ -83,11 +84,15 @@ def main(options, weights, sentences_file):
         first = bilm(batch_to_ids(sentences[:1]))["activations"][2][0, 1:-1]
         print(json.dumps(first.tolist()), flush=True)
         for line in sys.stdin:
-            size = int(line)
-            started = time.perf_counter()
-            for start in range(0, len(sentences), size):
-                bilm(batch_to_ids(sentences[start : start + size]))
-            print(sum(map(len, sentences)) / (time.perf_counter() - started), flush=True)
+            passes = [one_pass(bilm, sentences, int(line)) for _ in range(2)]
+            print(max(passes), flush=True)
+
+
+def one_pass(bilm, sentences, size):
+    started = time.perf_counter()
+    for start in range(0, len(sentences), size):
+        bilm(batch_to_ids(sentences[start : start + size]))
+    return sum(map(len, sentences)) / (time.perf_counter() - started)
 
 
 def batch_to_ids(sentences):

@@ -10,6 +10,7 @@ from elmokit.cache import WordCache
 from elmokit.config import Direction
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
+from elmokit.memory import set_aside
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.linear import Precision
 from elmokit.model.parallel import using_threads
@@ -101,6 +102,7 @@ class Reading:
         # A layout is chosen by trial, so with the threads that will use it.
         with torch.no_grad(), using_threads(self._threads):
             self._products = self.bilm.pack(self._precision)
+        set_aside(self.bilm.readers.parameters())
         self._start = self.fresh_state(1)
         for sentence in self._warm_up:
             _, self._start = self.read(place_words([sentence]), self._start)

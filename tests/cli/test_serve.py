@@ -110,6 +110,17 @@ def test_an_index_or_a_task_that_is_not_there_ends_the_service(elmo, folder, tmp
         assert err.splitlines()[1] == f"elmo: {tmp_path}: {says}"
 
 
+def test_an_index_of_another_model_ends_the_service(elmo, folder, tmp_path):
+    (tmp_path / "text.txt").write_text("A bank lent money .\n")
+    index = tmp_path / "index"
+    build_index(elmokit.load(folder), [str(tmp_path / "text.txt")], index).close()
+    (tmp_path / "other").mkdir()
+    other = make_folder(tmp_path / "other", softmax_words=9, size=2.0)
+    _, err, code = elmo("serve", "--model", other, "--port", 0, "--index", index)
+    assert code == 1
+    assert err.splitlines()[1].startswith(f"elmo: {index}: built with another model")
+
+
 def test_a_port_that_is_taken_is_told_in_one_line(elmo, folder):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -125,6 +125,17 @@ def test_an_index_that_was_dropped_is_told(model, text, url, postgres):
         build_index(model, [text], url)
 
 
+def test_an_index_that_was_built_again_is_not_asked_with_the_old_whitening(
+    model, text, url, postgres
+):
+    with build_index(model, [text], url) as index:
+        postgres.run(f"DROP SCHEMA {Address.of(url).schema} CASCADE")
+        build_index(model, [text], url).close()
+        for change in (lambda: index.search("a violin"), lambda: index.delete([1])):
+            with pytest.raises(FormatError, match="built again since it was opened; open it again"):
+                change()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -41,6 +41,16 @@ def test_a_database_that_is_gone_is_503_until_it_is_back(
         assert served.told("/search", QUERY) == before
 
 
+def test_an_index_of_words_is_refused(serving, language_model, tmp_path):
+    (tmp_path / "text.txt").write_text("A bank lent money .\n")
+    built = build_index(language_model, [str(tmp_path / "text.txt")], tmp_path / "i", unit="words")
+    with built as index:
+        served = serving(language_model, shelf=Shelf(index))
+        status, sentence = served.refused("/search", QUERY)
+    assert status == 422
+    assert sentence == f"{tmp_path / 'i'}: an index of words; say which word of the text"
+
+
 def test_a_search_that_hangs_holds_up_nobody_else(serving, language_model):
     hanging, release = threading.Event(), threading.Event()
 

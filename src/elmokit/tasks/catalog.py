@@ -126,17 +126,19 @@ _TASKS = (
     Task("ner", _read_spans, _tags, Tagger, _own, plain.TAGS, _span_f1),
     Task("chunking", _read_spans, _tags, Tagger, _own, plain.TAGS, _span_f1),
     Task("pos", _read_pos, _tags, Tagger, _own, plain.TAGS, _word_accuracy, Settings(crf=False)),
-    Task("roles", read_roles, _tags, RoleTagger, _own, plain.ROLES, _role_f1, Settings(depth=2)),
+    Task("roles", read_roles, _tags, RoleTagger, _own, plain.ROLES, _role_f1,
+         Settings(depth=2, words_per_batch=2000, epochs=8)),
     Task("sentiment", read_trees, _labels, Classifier, _own, plain.SENTENCE, _accuracy),
     Task("texts", _read_texts, _labels, Classifier, _own, plain.TEXT, _accuracy),
     Task("entailment", _read_pairs, _labels, Entailment, _both, plain.PAIR, _accuracy),
     Task(
         "questions", _read_questions, _no_labels, AnswerFinder, _question_and_context,
-        plain.QUESTION, _answer_f1, Settings(hidden=100, words_per_batch=4000),
+        plain.QUESTION, _answer_f1,
+        Settings(hidden=80, dropout=0.3, words_per_batch=4000, epochs=8),
     ),
     Task(
         "coreference", read_conll2012, _no_labels, Coreference, _sentences,
-        plain.DOCUMENT, _coreference_f1, Settings(hidden=150, words_per_batch=1),
+        plain.DOCUMENT, _coreference_f1, Settings(words_per_batch=1, learning_rate=0.001),
     ),
 )  # fmt: skip
 TASKS = {task.name: task for task in _TASKS}

@@ -66,6 +66,7 @@ def learn(
             [p for p in head.parameters() if p.requires_grad],
             lr=settings.learning_rate,
             weight_decay=settings.decay,
+            fused=True,
         )
         what = digest(task.name, settings, elmo, train, dev)
         done = Checkpoint.read(out, what)
@@ -95,14 +96,18 @@ def _read_once(
     train: Sequence[Any],
     epoch: int,
 ) -> float:
-    """Learn from every example once; the mean loss of a batch."""
+    """Learn from every example once, by ever smaller updates; the mean loss of a batch."""
     settings = head.words.settings
     torch.manual_seed(int(np.random.SeedSequence([settings.seed, epoch]).generate_state(1)[0]))
     head.train()
-    losses = []
-    for batch in shuffled_batches(
+    losses: list[float] = []
+    batches = shuffled_batches(
         train, task.length, words=settings.words_per_batch, seed=(settings.seed, epoch)
-    ):
+    )
+    for batch in batches:
+        left = 1 - (epoch + len(losses) / len(batches)) / settings.epochs
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * left
         optimizer.zero_grad(set_to_none=True)
         loss = head.loss(batch)
         (loss + head.words.penalty()).backward()

@@ -12,6 +12,7 @@ from elmokit.config import CharacterConfig
 from elmokit.model.bilm import BiLM
 from elmokit.model.encoder import CharacterEncoder
 from elmokit.model.mix import ScalarMix
+from elmokit.tasks.context import drop
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import PADDING, UNKNOWN, Lexicon
 from elmokit.tasks.settings import Settings
@@ -92,7 +93,7 @@ class WordVectors(nn.Module):
             parts.append(self.table(rows))
         if self.encoder is not None:
             parts.append(self._spelled(sentences))
-        parts = [F.dropout(part, self.settings.dropout, self.training) for part in parts]
+        parts = [drop(part, self.settings.dropout, self.training) for part in parts]
         mixed = self._mixed("input", layers, mask)
         if mixed is not None:
             parts.append(mixed)
@@ -153,7 +154,7 @@ class WordVectors(nn.Module):
         if place not in self.mixes or layers is None:
             return None
         mixed = self.mixes[place](layers, mask) * mask[..., None]
-        return F.dropout(mixed, self.settings.elmo_dropout, self.training)
+        return drop(mixed, self.settings.elmo_dropout, self.training)
 
     def _spelled(self, sentences: Sequence[Sentence]) -> Tensor:
         """What each word's characters say, (sentences, steps, dim); each word type once."""

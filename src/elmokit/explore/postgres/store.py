@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from elmokit.errors import InputError
+from elmokit.errors import FormatError, InputError
 from elmokit.explore.passages import Passage, Row
 from elmokit.explore.postgres.address import Address
 from elmokit.explore.postgres.database import Database
@@ -31,16 +31,19 @@ FROM (
     FROM {s}.vectors WHERE form = %(form)s ORDER BY distance, passage, place LIMIT %(k)s
 ) v JOIN {s}.passages p ON p.id = v.passage ORDER BY v.distance, p.id, v.place
 """
+_MADE = "SELECT recipe, whitening, tableoid FROM {s}.made"
 LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended(%(schema)s, 0))"
 
 
 class DatabaseStore:
     """The store of a schema of PostgreSQL, with pgvector."""
 
-    def __init__(self, database: Database, recipe: Recipe, whitening: Whitening) -> None:
+    def __init__(
+        self, database: Database, recipe: Recipe, whitening: Whitening, *, table: int
+    ) -> None:
         self.name, self.recipe, self.whitening = database.name, recipe, whitening
         self.dim = len(whitening.mean)
-        self._database = database
+        self._database, self._table = database, table
 
     @classmethod
     def open(cls, url: str) -> "DatabaseStore":
@@ -51,7 +54,7 @@ class DatabaseStore:
                 "SELECT to_regclass(%(made)s)", made=f"{database.schema}.made"
             )
             begun = table is not None
-            kept = database.ask("SELECT recipe, whitening FROM {s}.made") if begun else []
+            kept = database.ask(_MADE) if begun else []
             if not kept or kept[0][0] is None:
                 remedy = "its build did not end: start it again" if begun else "make one first"
                 raise InputError(f"{database.name}: no index there; {remedy} (elmo index build)")
@@ -60,7 +63,7 @@ class DatabaseStore:
         except BaseException:
             database.close()
             raise
-        return cls(database, recipe, whitening)
+        return cls(database, recipe, whitening, table=kept[0][2])
 
     def count(self) -> tuple[int, int]:
         """How many passages there are, and how many vectors."""
@@ -70,6 +73,7 @@ class DatabaseStore:
 
     def nearest(self, query: Vectors, k: int) -> list[Hit]:
         """The k vectors nearest to a query, (dim,), the nearest first."""
+        self._check_same()
         if self.recipe.kind == "hnsw":
             width = str(min(max(_SEARCH_WIDTH, 2 * k), _MOST_WIDTH))
             self._database.ask("SELECT set_config('hnsw.ef_search', %(width)s, false)", width=width)
@@ -77,6 +81,7 @@ class DatabaseStore:
 
     def nearest_uses(self, word: str, query: Vectors, k: int) -> list[Hit]:
         """The k uses of a word, whatever its case, nearest to a query; all were compared."""
+        self._check_same()
         rows = self._database.ask(_NEAREST_USES, query=Half(query), form=form_of(word), k=k)
         return [*map(hit_of, rows)]
 
@@ -100,6 +105,7 @@ class DatabaseStore:
                 raise InputError(
                     f"{self.name}: another process changes this index; wait for its end"
                 )
+            self._check_same()
             yield
 
     def add(self, passages: Sequence[Passage], rows: Sequence[Row], vectors: Vectors) -> None:
@@ -117,3 +123,11 @@ class DatabaseStore:
     def close(self) -> None:
         """Let go of the connection."""
         self._database.close()
+
+    def _check_same(self) -> None:
+        """Refuse an index that was dropped and built again: its vectors went through another
+        whitening than the one known here."""
+        if self._database.ask("SELECT tableoid FROM {s}.made") != [(self._table,)]:
+            raise FormatError(
+                f"{self.name}: the index was built again since it was opened; open it again"
+            )
