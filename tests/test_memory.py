@@ -1,11 +1,17 @@
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import elmokit
+from elmokit import formats
+from elmokit.config import SIZES
 from elmokit.memory import give_back, set_aside
+from elmokit.model.language_model import LanguageModel
 
 STATUS = Path("/proc/self/status")
 
@@ -30,16 +36,40 @@ def test_gaps_between_what_stays_are_given_back():
     assert [block[0] for block in kept] == [k % 256 for k in range(0, 1600, 64)]
 
 
-@pytest.mark.skipif(not STATUS.exists(), reason="needs Linux, which tells what is in memory")
-def test_weights_of_a_mapped_file_leave_memory_and_come_back(tmp_path):
-    drawn = torch.rand(16, 2**20)  # 64 MB
-    save_file({"drawn": drawn}, tmp_path / "w.safetensors")
-    mapped = load_file(tmp_path / "w.safetensors")["drawn"]
-    assert torch.equal(mapped, drawn)  # all of it was read
-    before, own = resident_mb("RssFile"), resident_mb()
-    set_aside([mapped, drawn])
-    if resident_mb("RssFile") == before:
-        pytest.skip("this kernel does not let pages go when it is asked to")
-    assert before - resident_mb("RssFile") > 60
-    assert abs(own - resident_mb()) < 8  # what no file holds stays
+def mapped_weights(folder):
+    """64 MB of weights, and the same mapped from a file, all of them read."""
+    drawn = torch.rand(16, 2**20)
+    save_file({"drawn": drawn}, folder / "w.safetensors")
+    mapped = load_file(folder / "w.safetensors")["drawn"]
     assert torch.equal(mapped, drawn)
+    return drawn, mapped
+
+
+needs_linux = pytest.mark.skipif(not STATUS.exists(), reason="needs Linux, which tells its memory")
+
+
+@needs_linux
+def test_weights_of_a_mapped_file_leave_memory_and_come_back(tmp_path):
+    drawn, mapped = mapped_weights(tmp_path)
+    before = resident_mb("RssFile")
+    set_aside([mapped, drawn])
+    assert before - resident_mb("RssFile") > 60
+    assert torch.equal(mapped, drawn)
+
+
+@needs_linux
+def test_weights_that_were_written_to_are_kept(tmp_path):
+    drawn, mapped = mapped_weights(tmp_path)
+    mapped[3, 5] = drawn[3, 5] = 7.0
+    set_aside([mapped])
+    assert torch.equal(mapped, drawn)
+
+
+@needs_linux
+def test_an_embedder_does_not_hold_its_weights_twice(tmp_path):
+    config = replace(SIZES["small"], layers=2, cell_dim=4096, dim=256)  # 76 MB of weights
+    formats.save(elmokit.Pretrained(LanguageModel(elmokit.BiLM(config))), tmp_path / "model")
+    before = resident_mb("RssFile")
+    model = elmokit.load(tmp_path / "model")
+    assert resident_mb("RssFile") - before < 30
+    assert np.isfinite(model.embed([["a", "word"]])[0]).all()

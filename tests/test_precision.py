@@ -1,5 +1,7 @@
 """What each precision costs: parity, determinism and bounds, for all three."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,7 @@ import torch
 import elmokit
 from elmokit.config import SIZES
 from elmokit.errors import InputError
+from elmokit.model import bilm, parallel
 from elmokit.model.language_model import LanguageModel
 
 SENTENCES = [
@@ -22,13 +25,13 @@ WORST_COSINE = {"float32": 0.999999, "half": 0.99999, "int8": 0.99}
 def pretrained():
     """The published Small with vectors of about unit size, as trained models have."""
     torch.manual_seed(0)
-    bilm = elmokit.BiLM(SIZES["small"])
+    model = elmokit.BiLM(SIZES["small"])
     with torch.no_grad():
-        for reader in bilm.readers:
+        for reader in model.readers:
             for layer in reader.layers:
                 layer.input_weight.mul_(3)
                 layer.projection.mul_(3)
-    return elmokit.Pretrained(LanguageModel(bilm))
+    return elmokit.Pretrained(LanguageModel(model))
 
 
 @pytest.fixture(scope="module")
@@ -70,11 +73,28 @@ def test_threads_change_nothing(pretrained, precision, threads):
     before = torch.get_num_threads()
     one = elmokit.Embedder(pretrained, precision=precision, threads=1).embed(SENTENCES)
     model = elmokit.Embedder(pretrained, precision=precision, threads=threads)
-    many = model.embed(SENTENCES * 12)  # enough to be read in both directions at once
+    many = model.embed(SENTENCES * 12)
     for ours, theirs in zip(one, many[:4], strict=True):
         close = 0.1 if precision == "int8" else 1e-5  # int8 rounds the rows of a batch together
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=close)
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("dim", [64, 300])  # with a small projection, and with a large one
+def test_reading_both_ways_at_once_changes_no_bit(dim, monkeypatch):
+    config = replace(SIZES["small"], dim=dim, cell_dim=4160, layers=1)
+    torch.manual_seed(0)
+    pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(config)))
+    at_once = []
+    monkeypatch.setattr(
+        bilm, "side_by_side", lambda jobs: at_once.append(1) or parallel.side_by_side(jobs)
+    )
+    model = elmokit.Embedder(pretrained, threads=2)
+    packed = len(at_once)
+    together = model.embed(SENTENCES * 12)
+    assert len(at_once) > packed  # they were
+    for sentence, expected in zip(SENTENCES, together[:4], strict=True):
+        np.testing.assert_array_equal(model.embed([sentence])[0], expected)
 
 
 def test_wrong_settings_are_refused(pretrained):

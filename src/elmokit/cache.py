@@ -21,8 +21,12 @@ class WordCache:
         self._bilm = bilm
         self._alphabet = alphabet
         self._most_bytes = most_bytes // 2  # a shelf
-        self._young = self._old = _Shelf(bilm)
-        self.cut = 0
+        self.cut = 0  # words that were too long, each counted when it was met
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all vectors, as when the weights have changed."""
+        self._young = self._old = _Shelf(self._bilm)
 
     def __len__(self) -> int:
         return len(self._young.rows) + len(self._old.rows)

@@ -1,14 +1,16 @@
 """Memory that is not needed any more becomes the system's again."""
 
 import ctypes
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
 from mmap import PAGESIZE
 from pathlib import Path
 
 from torch import Tensor
 
-_MAPS = Path("/proc/self/maps")
-_PAGE_OUT = 21  # Linux's MADV_PAGEOUT, since 5.4: nothing is lost, whatever the memory holds
+_C = None if os.name == "nt" else ctypes.CDLL(None)
+_MAPPINGS = Path("/proc/self/smaps")
+_DO_NOT_NEED = 4  # Linux's MADV_DONTNEED
 
 
 def give_back() -> None:
@@ -17,7 +19,7 @@ def give_back() -> None:
     Large arrays that come and go leave gaps between those that stay; over a long file the gaps
     grow to hundreds of megabytes. Nothing that is in use is touched.
     """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = getattr(_C, "malloc_trim", None)
     if trim is not None:
         trim(0)
 
@@ -25,25 +27,32 @@ def give_back() -> None:
 def set_aside(tensors: Iterable[Tensor]) -> None:
     """Let go of the memory of tensors that stand in a mapped file: read again, they come back.
 
-    So weights that were packed are not in memory twice (Linux; elsewhere nothing happens).
+    So weights that were packed are not in memory twice. Of a mapping that was written to, whose
+    pages are no longer the file's, nothing is let go (Linux; elsewhere nothing happens at all).
     """
-    advise = getattr(ctypes.CDLL(None), "madvise", None)
-    if advise is None or not _MAPS.exists():
+    if _C is None or not _MAPPINGS.exists():
         return
-    files = _mapped_files()
+    files = [*_untouched_files()]
     for tensor in tensors:
         start = -(-tensor.data_ptr() // PAGESIZE) * PAGESIZE
         end = (tensor.data_ptr() + tensor.nbytes) // PAGESIZE * PAGESIZE
         if start < end and any(low <= start and end <= high for low, high in files):
-            advise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _PAGE_OUT)
+            _C.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _DO_NOT_NEED)
 
 
-def _mapped_files() -> list[tuple[int, int]]:
-    """Where files are mapped into memory: first address, and the one after the last."""
-    found = []
-    for line in _MAPS.read_text(encoding="utf-8", errors="replace").splitlines():
-        addresses, *_, name = line.split(maxsplit=5)
-        if name.startswith("/"):
-            low, high = (int(address, 16) for address in addresses.split("-"))
-            found.append((low, high))
-    return found
+def _untouched_files() -> Iterator[tuple[int, int]]:
+    """Where files are mapped and no page is a copy of its own: first address, and after the last.
+
+    A mapping is a line of addresses and a name, and lines that count it, `Swap` after `Anonymous`.
+    """
+    low = high = own = 0
+    named = False
+    for line in _MAPPINGS.read_text(encoding="utf-8", errors="replace").splitlines():
+        key, *rest = line.split(maxsplit=5)
+        if not key.endswith(":"):
+            low, high = (int(address, 16) for address in key.split("-"))
+            named = len(rest) == 5 and rest[-1].startswith("/")
+        elif key == "Anonymous:":
+            own = int(rest[0])
+        elif key == "Swap:" and named and not own and not int(rest[0]):
+            yield low, high

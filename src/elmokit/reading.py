@@ -41,9 +41,10 @@ class Reading:
         self.pretrained = pretrained
         self.bilm: BiLM = pretrained.model.bilm
         self._warm_up = [list(sentence) for sentence in warm_up]
-        self._cache_bytes = cache_bytes
+        self._cache = WordCache(self.bilm, pretrained.alphabet, cache_bytes)
         self._precision: Precision = precision
         self._threads = threads
+        self._version: list[tuple[object, ...]] | None
         self._learn_weights()
 
     @property
@@ -64,17 +65,9 @@ class Reading:
         They are (layers, rows, steps, dim of the directions), as those of the biLM.
         """
         with self.computing():
-            types = self._cache.vectors(placed.types)
             if state is None:
                 state = self._start.rows(torch.zeros(len(placed.words), dtype=torch.long))
-            return self.bilm.read(
-                types,
-                torch.from_numpy(placed.words).to(types.device),
-                state.to(types),
-                layers=layers,
-                directions=directions,
-                products=self._products,
-            )
+            return self._read(placed, state, layers=layers, directions=directions)
 
     def encode(self, words: Sequence[str]) -> Tensor:  # -> (words, dim)
         """The context-free vectors of words."""
@@ -89,20 +82,45 @@ class Reading:
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Compute with the weights as they are now, without gradients."""
-        # Kept tensors must be ordinary ones, even where the caller is in inference mode.
-        with torch.inference_mode(False), torch.no_grad(), using_threads(self._threads):
+        with self._calm():
             if self._version != self.bilm.version():
                 self._learn_weights()
             yield
 
     def _learn_weights(self) -> None:
         """Work out what is kept of the weights: packed products, words, and the fixed state."""
-        self._version = self.bilm.version()
-        self._cache = WordCache(self.bilm, self.pretrained.alphabet, self._cache_bytes)
+        version, self._version = self.bilm.version(), None  # interrupted, it will be done again
+        self._cache.forget()
         # A layout is chosen by trial, so with the threads that will use it.
-        with torch.no_grad(), using_threads(self._threads):
+        with self._calm():
             self._products = self.bilm.pack(self._precision)
-        set_aside(self.bilm.readers.parameters())
-        self._start = self.fresh_state(1)
-        for sentence in self._warm_up:
-            _, self._start = self.read(place_words([sentence]), self._start)
+            set_aside(self.bilm.readers.parameters())
+            self._start = self.fresh_state(1)
+            for sentence in self._warm_up:
+                _, self._start = self._read(place_words([sentence]), self._start)
+        self._version = version
+
+    @contextmanager
+    def _calm(self) -> Iterator[None]:
+        """Without gradients, and with the threads asked for."""
+        # Kept tensors must be ordinary ones, even where the caller is in inference mode.
+        with torch.inference_mode(False), torch.no_grad(), using_threads(self._threads):
+            yield
+
+    def _read(
+        self,
+        placed: PlacedWords,
+        state: State,
+        *,
+        layers: Sequence[int] | None = None,
+        directions: Sequence[Direction] | None = None,
+    ) -> tuple[Tensor, State]:
+        types = self._cache.vectors(placed.types)
+        return self.bilm.read(
+            types,
+            torch.from_numpy(placed.words).to(types.device),
+            state.to(types),
+            layers=layers,
+            directions=directions,
+            products=self._products,
+        )

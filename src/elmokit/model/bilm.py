@@ -63,7 +63,7 @@ class BiLM(nn.Module):
     def pack(self, precision: Precision) -> list[list[Products]]:
         """The readers' products, made once for use in a precision."""
         readers = [reader for reader in self.readers if isinstance(reader, Reader)]
-        jobs = [partial(reader.pack, precision) for reader in readers]
+        jobs = [partial(reader.pack, precision, may_turn=not self._large) for reader in readers]
         return side_by_side(jobs) if self._large and len(jobs) > 1 else [job() for job in jobs]
 
     @property

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from elmokit.errors import InputError
+
 Precision = Literal["float32", "half", "int8"]
 
 # oneDNN lays weights out for so many rows: the best at 2 to 64 rows of those tried (1, 16, 64).
@@ -29,16 +31,24 @@ class Product(Protocol):
         """The product and `sums`, added up in `out`."""
 
 
-def make_product(weight: Tensor, bias: Tensor | None, precision: Precision) -> Product:
+def make_product(
+    weight: Tensor, bias: Tensor | None, precision: Precision, *, may_turn: bool = True
+) -> Product:
     """The product with a weight (out, in) for use in the precision asked for, packed once.
 
     Packing is the CPU's way; elsewhere, and where torch has no oneDNN, the plain product serves.
+    Where a product is used now with one thread, now with more, it may not be turned: its bits
+    would depend on them.
     """
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return PlainProduct(weight, bias)
     if precision != "float32":
+        if not {"fbgemm", "x86"}.intersection(torch.backends.quantized.supported_engines):
+            raise InputError(
+                f"precision is {precision!r}, but this torch has no FBGEMM; use 'float32'"
+            )
         return RoundedProduct(weight, bias, precision)
-    if weight.numel() <= NUMBERS_IN_CACHE:
+    if may_turn and weight.numel() <= NUMBERS_IN_CACHE:
         turned = TurnedProduct(weight, bias)
         if turned.keeps_bits():
             return turned

@@ -6,6 +6,7 @@ step: `sizes[t]` rows for step t, `tokens` rows in all.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -52,9 +53,10 @@ class Reader(nn.Module):
             said.append(vectors)
         return said, torch.stack(outputs), torch.stack(memories)
 
-    def pack(self, precision: Precision) -> list[Products]:
+    def pack(self, precision: Precision, *, may_turn: bool) -> list[Products]:
         """The products of every layer, made once for use in a precision."""
-        return [layer.pack(precision) for layer in self.layers if isinstance(layer, ProjectedLSTM)]
+        layers = [layer for layer in self.layers if isinstance(layer, ProjectedLSTM)]
+        return [layer.pack(precision, may_turn=may_turn) for layer in layers]
 
 
 class ProjectedLSTM(nn.Module):
@@ -105,12 +107,13 @@ class ProjectedLSTM(nn.Module):
         )
         return read
 
-    def pack(self, precision: Precision) -> Products:
+    def pack(self, precision: Precision, *, may_turn: bool) -> Products:
         """The products of this layer, made once for use in a precision."""
+        make = partial(make_product, precision=precision, may_turn=may_turn)
         return Products(
-            make_product(self.input_weight, self._whole_bias(), precision),
-            make_product(self.recurrent_weight, None, precision),
-            None if self.projection is None else make_product(self.projection, None, precision),
+            make(self.input_weight, self._whole_bias()),
+            make(self.recurrent_weight, None),
+            None if self.projection is None else make(self.projection, None),
         )
 
     def _plain_products(self) -> Products:
