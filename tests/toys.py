@@ -1,6 +1,7 @@
 """Small examples of every task, and small settings to learn them by."""
 
 from dataclasses import replace
+from itertools import cycle, islice
 
 from elmokit.tasks.data.example import Answer, Document, Labelled, Pair, Question, Roles, Tagged
 from elmokit.tasks.settings import Settings
@@ -50,14 +51,15 @@ def sized(name, count):
     words = ("word",) * count
     offsets = tuple((5 * place, 5 * place + 4) for place in range(count))
     answers = (Answer("word", 0, 0, False),)
-    tags = {"ner": "S-LOC", "chunking": "S-NP", "pos": "NOUN"}
+    tags = {"ner": ("S-LOC", "O"), "chunking": ("S-NP", "O"), "pos": ("NOUN", "VERB")}
     if name in tags:
-        return Tagged(words, (tags[name],) * count)
+        return Tagged(words, tuple(islice(cycle(tags[name]), count)))
+    label = str(count % 2)
     return {
         "roles": Roles(words, 0, "x.01", ("B-V",) + ("O",) * (count - 1)),
-        "sentiment": Labelled(words, "1"),
-        "texts": Labelled(words, "1"),
-        "entailment": Pair(words, words[:1], "1", ("", "")),
+        "sentiment": Labelled(words, label),
+        "texts": Labelled(words, label),
+        "entailment": Pair(words, words[:1], label, ("", "")),
         "questions": Question("1", words[:5], words, offsets, " ".join(words), answers),
         "coreference": Document("1", 0, (words,), (((0, 0),),)),
     }[name]

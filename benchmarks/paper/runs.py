@@ -54,10 +54,20 @@ class Runs:
         settings = replace(task.settings, elmo=elmo, seed=seed, **changes)
         told = "-".join(f"{key}={value}" for key, value in sorted(changes.items()))
         out = self.work / "-".join(filter(None, [name, elmo, f"{share:g}", str(seed), told]))
+        if share < 1:  # few examples are read more often, in smaller updates
+            settings = replace(
+                settings,
+                epochs=round(settings.epochs * share**-0.25),
+                words_per_batch=max(1, round(settings.words_per_batch * share**0.5)),
+            )
         if (out / "finished").exists():
-            return load_trained(out, TASKS)
+            trained = load_trained(out, TASKS)
+            if trained.head.words.settings != settings:
+                raise SystemExit(f"{out}: trained with other settings than today's; remove it")
+            return trained
         train, dev = (task.read(self.data / FILES[name].format(p)) for p in ("train", "dev"))
-        some = train[:: max(1, round(1 / share))]
+        stride = max(1, round(1 / share))
+        some = train[seed % stride :: stride]
         model = None if elmo == "none" else _model()
         print(f"{out.name}: {len(some)} examples", flush=True)
         trained = learn(task, some, dev, out, settings=settings, elmo=model, tell=_tell)

@@ -8,7 +8,7 @@ import statistics
 
 from runs import TITLES, print_table, runs_of, shown
 
-# Where ELMo goes in, by what was best on dev (Table 3).
+# Where ELMo goes in: as in the paper, and for parts of speech at the input.
 WHERE = {
     "questions": "both", "entailment": "both", "roles": "input", "coreference": "input",
     "ner": "input", "sentiment": "input", "pos": "input",

@@ -6,7 +6,7 @@ ARMS = {
     "baseline": {"elmo": "none"},
     "last layer": {"elmo": "input", "layers": (2,)},
     "λ = 1": {"elmo": "input", "l2": 1.0},
-    "λ = 0.001": {"elmo": "input", "l2": 0.001},
+    "λ = 0.001": {"elmo": "input"},
 }
 
 

@@ -2,9 +2,10 @@
 
 from itertools import pairwise, product
 
+import pytest
 import torch
 
-from elmokit.tasks.crf import CRF
+from elmokit.tasks.crf import CRF, forbidden_moves
 
 TAGS = 3
 
@@ -51,13 +52,38 @@ def test_the_best_tags_are_the_best_of_all_sequences():
 
 def test_forbidden_moves_are_never_made():
     crf, scores, mask = make_case([6, 6])
-    forbidden = torch.zeros(1 + TAGS, TAGS, dtype=torch.bool)
+    forbidden = torch.zeros(1 + TAGS, TAGS + 1, dtype=torch.bool)
     forbidden[0, 0] = forbidden[1 + 2, 1] = True  # not first; not 1 after 2
+    forbidden[1 + 1, TAGS] = True  # not last
     for row, tags in enumerate(crf.best(scores, mask, forbidden)):
         every = all_scores(crf, scores[row], 6)
         allowed = {
             tags: score
             for tags, score in every.items()
-            if tags[0] != 0 and (2, 1) not in pairwise(tags)
+            if tags[0] != 0 and (2, 1) not in pairwise(tags) and tags[-1] != 1
         }
         assert tuple(tags) == max(allowed, key=allowed.__getitem__)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "allowed"),
+    [
+        ("bioes", {"^O", "^B-A", "^S-A", "OO", "OB-A", "OS-A", "B-AI-A", "B-AE-A", "I-AI-A"}
+                  | {"I-AE-A", "E-AO", "E-AB-A", "E-AS-A", "S-AO", "S-AB-A", "S-AS-A", "O$", "E-A$"}
+                  | {"S-A$"}),
+        ("iob2", {"^O", "^B-A", "OO", "OB-A", "B-AI-A", "B-AB-A", "B-AO", "I-AI-A", "I-AB-A"}
+                 | {"I-AO", "O$", "B-A$", "I-A$"}),
+    ],
+)  # fmt: skip
+def test_spans_end_as_they_began(scheme, allowed):
+    tags = ["O", "B-A", "I-A"] + (["E-A", "S-A"] if scheme == "bioes" else [])
+    forbidden = forbidden_moves(tags, scheme)
+    found = {
+        before + after
+        for row, before in enumerate(["^", *tags])
+        for column, after in enumerate([*tags, "$"])
+        if not forbidden[row, column] and (before, after) != ("^", "$")
+    }
+    assert found == allowed
+    other = forbidden_moves(["B-A", "I-B"], scheme)
+    assert other[1, 1]  # another kind's inside

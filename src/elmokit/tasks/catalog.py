@@ -128,9 +128,15 @@ _TASKS = (
     Task("pos", _read_pos, _tags, Tagger, _own, plain.TAGS, _word_accuracy, Settings(crf=False)),
     Task("roles", read_roles, _tags, RoleTagger, _own, plain.ROLES, _role_f1,
          Settings(depth=2, words_per_batch=2000, epochs=8)),
-    Task("sentiment", read_trees, _labels, Classifier, _own, plain.SENTENCE, _accuracy),
+    Task(
+        "sentiment", read_trees, _labels, Classifier, _own, plain.SENTENCE, _accuracy,
+        Settings(epochs=6),
+    ),
     Task("texts", _read_texts, _labels, Classifier, _own, plain.TEXT, _accuracy),
-    Task("entailment", _read_pairs, _labels, Entailment, _both, plain.PAIR, _accuracy),
+    Task(
+        "entailment", _read_pairs, _labels, Entailment, _both, plain.PAIR, _accuracy,
+        Settings(epochs=10),
+    ),
     Task(
         "questions", _read_questions, _no_labels, AnswerFinder, _question_and_context,
         plain.QUESTION, _answer_f1,
@@ -138,7 +144,8 @@ _TASKS = (
     ),
     Task(
         "coreference", read_conll2012, _no_labels, Coreference, _sentences,
-        plain.DOCUMENT, _coreference_f1, Settings(words_per_batch=1, learning_rate=0.001),
+        plain.DOCUMENT, _coreference_f1,
+        Settings(words_per_batch=1, learning_rate=0.001, dropout=0.3, epochs=30),
     ),
 )  # fmt: skip
 TASKS = {task.name: task for task in _TASKS}

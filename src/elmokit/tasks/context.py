@@ -40,6 +40,8 @@ def _lstm(dim: int, hidden: int) -> nn.LSTM:
             nn.init.xavier_uniform_(weight)
         else:
             nn.init.zeros_(weight)
+            if "bias_hh" in name:  # of the forget gate: what is known is kept at first
+                nn.init.ones_(weight[hidden : 2 * hidden])
     return lstm
 
 

@@ -1,19 +1,23 @@
 """Sentences of a document become groups of mentions of the same person or thing."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elmokit.tasks.batches import batches_in_order
 from elmokit.tasks.context import Context
 from elmokit.tasks.data.example import Document
 from elmokit.tasks.task import Head
-from elmokit.tasks.words import WordVectors
+from elmokit.tasks.words import Sentence, WordVectors
 
 Mention = tuple[int, int]
 
 _WIDEST = 10  # words of a mention
 _SHARE, _FEWEST = 0.4, 20  # mentions kept, as a share of the words, and at least
+_WORDS_READ_TOGETHER = 600
 _ANTECEDENTS = 50  # earlier mentions that one is compared with
 _BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # distances, in mentions
 
@@ -45,7 +49,9 @@ class Coreference(Head):
         self.earlier = nn.Linear(settings.hidden, settings.hidden, bias=False)
         self.alike = nn.Linear(settings.hidden, settings.hidden, bias=False)
         self.distance = nn.Embedding(len(_BUCKETS) + 1, settings.hidden)
+        self.near = nn.Embedding(len(_BUCKETS) + 1, 1)
         self.pair = nn.Linear(settings.hidden, 1)
+        self._draw()
 
     def loss(self, examples: Sequence[Document]) -> Tensor:
         """The mean loss of a mention that was kept: any right antecedent will do, or none."""
@@ -83,9 +89,7 @@ class Coreference(Head):
     def _scores(self, document: Document) -> tuple[list[Mention], Tensor, Tensor]:
         """The mentions kept; the scores (mentions, 1 + antecedents) of none and of those before
         it; and which mentions these are, (mentions, antecedents)."""
-        read = self.words(document.sentences)
-        said = self.words.at_output(self.context(read.vectors, read.mask), read)
-        own, said = read.vectors[read.mask], said[read.mask]  # (words, dim)
+        own, said = self._read(document.sentences)
         first, last, vectors = self._spans(document, own, said)
         mentioned = self.mention(vectors)[:, 0]
         keep = min(len(first), max(_FEWEST, int(_SHARE * len(said))))
@@ -95,17 +99,41 @@ class Coreference(Head):
         vectors, mentioned = vectors[kept], mentioned[kept]
 
         count = min(_ANTECEDENTS, keep)
+        place = torch.arange(keep, device=said.device)
+        distance = place[:, None] - place
         rough = mentioned[:, None] + mentioned + self.rough(vectors) @ vectors.t()
-        later = torch.ones(keep, keep, dtype=torch.bool, device=said.device).triu()
-        rough = rough.masked_fill(later, -torch.inf)
-        best, places = rough.topk(count, 1)
-        distance = torch.arange(keep, device=said.device)[:, None] - places
-        fine = self.later(vectors)[:, None] + self.earlier(vectors)[places]
-        fine = fine + self.alike(vectors[:, None] * vectors[places])
-        fine = self.dropout((fine + self.distance(_bucket(distance))).relu())
+        rough = rough + self.near(_bucket(distance))[..., 0]
+        best, places = rough.masked_fill(distance <= 0, -torch.inf).topk(count, 1)
+        fine = self.later(vectors)[:, None] + F.embedding(places, self.earlier(vectors))
+        fine = fine + self.alike(vectors[:, None] * F.embedding(places, vectors))
+        fine = self.dropout((fine + self.distance(_bucket(place[:, None] - places))).relu())
         scores = (best + self.pair(fine)[..., 0]).masked_fill(best == -torch.inf, -torch.inf)
         spans = list(zip(first[kept].tolist(), last[kept].tolist(), strict=True))
         return spans, torch.cat([scores.new_zeros(keep, 1), scores], 1), places
+
+    def _draw(self) -> None:
+        """Begin with tables as quiet as what words say, and with near antecedents first."""
+        for table in (self.width, self.distance):
+            nn.init.normal_(table.weight, std=0.05)
+        with torch.no_grad():
+            self.near.weight.copy_(torch.linspace(0, -2, len(_BUCKETS) + 1)[:, None])
+
+    def _read(self, sentences: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
+        """What words are by themselves, and what is said of them, (words, dim) each, in order.
+
+        Sentences of about one length are read together: in a novel the longest is ten times as
+        long as most.
+        """
+        own, said, order = [], [], []
+        starts = [0, *accumulate(map(len, sentences))]
+        for places, some in batches_in_order(sentences, len, words=_WORDS_READ_TOGETHER):
+            read = self.words(some)
+            own.append(read.vectors[read.mask])
+            heard = self.words.at_output(self.context(read.vectors, read.mask), read)
+            said.append(heard[read.mask])
+            order += [word for place in places for word in range(starts[place], starts[place + 1])]
+        back = torch.tensor(order, device=own[0].device).argsort()
+        return torch.cat(own)[back], torch.cat(said)[back]
 
     def _spans(
         self, document: Document, own: Tensor, said: Tensor

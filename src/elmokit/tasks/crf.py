@@ -1,5 +1,8 @@
 """Scores of tags become the likelihood of a sequence of them, and the likeliest sequence."""
 
+from collections.abc import Sequence
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -25,13 +28,13 @@ class CRF(nn.Module):
     ) -> list[list[int]]:
         """The likeliest tags of each sentence (Viterbi).
 
-        `forbidden`, (1 + tags, tags), is true where a tag may not follow another; its row 0 is the
-        begin of a sentence.
+        `forbidden` is what `forbidden_moves` says.
         """
-        moves, begin = self.moves.detach(), self.begin.detach()
+        moves, begin, end = self.moves.detach(), self.begin.detach(), self.end.detach()
         if forbidden is not None:
-            moves = moves.masked_fill(forbidden[1:], -torch.inf)
-            begin = begin.masked_fill(forbidden[0], -torch.inf)
+            moves = moves.masked_fill(forbidden[1:, :-1], -torch.inf)
+            begin = begin.masked_fill(forbidden[0, :-1], -torch.inf)
+            end = end.masked_fill(forbidden[1:, -1], -torch.inf)
         reached = scores[:, 0] + begin
         came_from, stay = [], torch.arange(len(begin), device=scores.device)
         for step in range(1, scores.shape[1]):
@@ -39,7 +42,7 @@ class CRF(nn.Module):
             real = mask[:, step, None]
             reached = torch.where(real, paths + scores[:, step], reached)
             came_from.append(torch.where(real, previous, stay))
-        tags = (reached + self.end).argmax(1)
+        tags = (reached + end).argmax(1)
         sequences = [tags]
         for previous in reversed(came_from):
             tags = previous.gather(1, tags[:, None])[:, 0]
@@ -66,3 +69,17 @@ class CRF(nn.Module):
             paths = ((reached - top).exp() @ moves).log() + top + scores[:, step]
             reached = torch.where(mask[:, step, None], paths, reached)
         return torch.logsumexp(reached + self.end, 1)
+
+
+def forbidden_moves(tags: Sequence[str], scheme: Literal["iob2", "bioes"]) -> Tensor:
+    """Which tag may not follow which, (1 + tags, tags + 1); row 0 and the last column are the
+    begin and the end of a sentence, which are beside no span, as is O."""
+
+    def may_follow(before: str, tag: str) -> bool:
+        if tag[0] in "IE":
+            return before[0] in "BI" and before[2:] == tag[2:]
+        return scheme == "iob2" or before[0] not in "BI"
+
+    return torch.tensor(
+        [[not may_follow(before, tag) for tag in (*tags, "O")] for before in ("O", *tags)]
+    )

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.tasks.context import Context, masked_max, masked_mean
+from elmokit.tasks.context import Context, drop, masked_max, masked_mean
 from elmokit.tasks.data.example import Pair
 from elmokit.tasks.task import Head
 from elmokit.tasks.words import Sentence, WordVectors
@@ -19,16 +19,11 @@ class Entailment(Head):
         super().__init__()
         settings = words.settings
         self.words, self.labels = words, list(labels)
-        self.context = Context(words.dim, settings.hidden, dropout=settings.dropout)
-        self.compare = nn.Sequential(
-            nn.Linear(4 * self.context.dim, settings.hidden),
-            nn.ReLU(),
-            nn.Dropout(settings.dropout),
-        )
-        self.compose = Context(
-            settings.hidden + words.output_dim, settings.hidden, dropout=settings.dropout
-        )
+        self.context = Context(words.dim, settings.hidden)  # whole, for both are compared
+        self.compare = nn.Sequential(nn.Linear(4 * self.context.dim, settings.hidden), nn.ReLU())
+        self.compose = Context(settings.hidden + words.output_dim, settings.hidden)
         self.judge = nn.Sequential(
+            nn.Dropout(settings.dropout),
             nn.Linear(4 * self.compose.dim, settings.hidden),
             nn.Tanh(),
             nn.Dropout(settings.dropout),
@@ -55,6 +50,7 @@ class Entailment(Head):
         pooled = []
         for own, other, read in zip(said, found, reads, strict=True):
             compared = self.compare(torch.cat([own, other, own - other, own * other], -1))
+            compared = drop(compared, self.words.settings.dropout, self.training)
             composed = self.compose(self.words.at_output(compared, read), read.mask)
             pooled += [masked_mean(composed, read.mask), masked_max(composed, read.mask)]
         scores: Tensor = self.judge(torch.cat(pooled, -1))

@@ -51,7 +51,7 @@ class TaskRecord:
     """What task.json says."""
 
     format: Literal["elmokit-task"]
-    version: Literal[1]
+    version: Literal[2]
     task: str
     settings: Settings
     labels: tuple[str, ...]
@@ -102,7 +102,7 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
     head, settings = trained.head, trained.head.words.settings
     record = TaskRecord(
         "elmokit-task",
-        1,
+        2,
         trained.task.name,
         settings,
         tuple(head.labels),

@@ -29,6 +29,8 @@ from elmokit.tasks.lexicon import Lexicon, read_vectors
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
 
+_MIX_PACE, _BILM_PACE = 10.0, 0.1  # times the learning rate
+
 
 def learn(
     task: Task,
@@ -63,10 +65,7 @@ def learn(
         torch.manual_seed(settings.seed)
         head = _new_head(task, train, settings, elmo).to(device)
         optimizer = torch.optim.AdamW(
-            [p for p in head.parameters() if p.requires_grad],
-            lr=settings.learning_rate,
-            weight_decay=settings.decay,
-            fused=True,
+            _groups(head), lr=settings.learning_rate, weight_decay=settings.decay, fused=True
         )
         what = digest(task.name, settings, elmo, train, dev)
         done = Checkpoint.read(out, what)
@@ -107,7 +106,7 @@ def _read_once(
     for batch in batches:
         left = 1 - (epoch + len(losses) / len(batches)) / settings.epochs
         for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * left
+            group["lr"] = group["pace"] * settings.learning_rate * left
         optimizer.zero_grad(set_to_none=True)
         loss = head.loss(batch)
         (loss + head.words.penalty()).backward()
@@ -120,6 +119,16 @@ def _read_once(
         optimizer.step()
         losses.append(loss.item())
     return sum(losses) / len(losses)
+
+
+def _groups(head: Head) -> list[dict[str, Any]]:
+    """What learns, by its pace: mixes are few numbers with far to go, a biLM knows much already."""
+    paces: dict[float, list[torch.nn.Parameter]] = {1.0: [], _MIX_PACE: [], _BILM_PACE: []}
+    for name, parameter in head.named_parameters():
+        if parameter.requires_grad:
+            of_mix, of_bilm = name.startswith("words.mixes."), name.startswith("words.bilm.")
+            paces[_MIX_PACE if of_mix else _BILM_PACE if of_bilm else 1.0].append(parameter)
+    return [{"params": found, "pace": pace} for pace, found in paces.items() if found]
 
 
 def _new_head(task: Task, train: Sequence[Any], settings: Settings, elmo: Embedder | None) -> Head:

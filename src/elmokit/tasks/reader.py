@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from elmokit.tasks.context import Context
+from elmokit.tasks.context import Context, drop
 from elmokit.tasks.data.example import Question
 from elmokit.tasks.task import Head
 from elmokit.tasks.words import WordVectors
@@ -68,20 +68,24 @@ class AnswerFinder(Head):
         found = alike.softmax(2) @ question
         weights = alike.amax(2).masked_fill(~text.mask, -torch.inf).softmax(1)
         whole = (weights[:, :, None] * said).sum(1, keepdim=True).expand_as(said)
-        merged = self.merge(torch.cat([said, found, said * found, said * whole], -1))
+        merged = self._drop(self.merge(torch.cat([said, found, said * found, said * whole], -1)))
 
         pondered = self.ponder(merged, text.mask)
         itself = torch.eye(pondered.shape[1], dtype=torch.bool, device=pondered.device)
         hidden = ~text.mask[:, None] | itself
         others = self.look(pondered, pondered).masked_fill(hidden, -1e4).softmax(2)
         seen = others.masked_fill(hidden, 0) @ pondered  # a text of one word sees nothing
-        known = merged + self.add(torch.cat([pondered, seen, pondered * seen], -1))
+        added = self.add(torch.cat([pondered, seen, pondered * seen], -1))
+        known = self._drop(merged + added)
 
         beginning = self.to_begin(known, text.mask)
         ending = self.to_end(torch.cat([known, beginning], -1), text.mask)
         begins, ends = self.begin(beginning)[..., 0], self.end(ending)[..., 0]
         begins, ends = (s.masked_fill(~text.mask, -torch.inf) for s in (begins, ends))
         return begins, ends
+
+    def _drop(self, vectors: Tensor) -> Tensor:
+        return drop(vectors, self.words.settings.dropout, self.training)
 
 
 class Alike(nn.Module):

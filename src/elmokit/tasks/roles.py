@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.tasks.context import Context
-from elmokit.tasks.crf import CRF
+from elmokit.tasks.crf import CRF, forbidden_moves
 from elmokit.tasks.data.example import Roles
 from elmokit.tasks.tagger import pad_tags
 from elmokit.tasks.task import Head
@@ -26,10 +26,14 @@ class RoleTagger(Head):
         self.context = Context(
             words.dim + _MARK_DIM, settings.hidden, depth=settings.depth, dropout=settings.dropout
         )
-        self.score = nn.Linear(self.context.dim + words.output_dim, len(self.labels))
+        said = self.context.dim + words.output_dim
+        self.own = nn.Linear(said, settings.hidden)
+        self.chief = nn.Linear(said, settings.hidden, bias=False)
+        self.score = nn.Linear(settings.hidden, len(self.labels))
         self.crf = CRF(len(self.labels))
         self._ids = {label: place for place, label in enumerate(self.labels)}
-        self.register_buffer("_forbidden", _forbidden(self.labels), persistent=False)
+        forbidden = forbidden_moves(self.labels, "iob2")
+        self.register_buffer("_forbidden", forbidden, persistent=False)
 
     def loss(self, examples: Sequence[Roles]) -> Tensor:
         """The mean loss of a predicate."""
@@ -46,21 +50,10 @@ class RoleTagger(Head):
 
     def _scores(self, examples: Sequence[Roles]) -> tuple[Tensor, Tensor]:
         read = self.words([example.words for example in examples])
+        predicates = range(len(examples)), [example.predicate for example in examples]
         marks = torch.zeros(read.mask.shape, dtype=torch.long, device=read.mask.device)
-        marks[range(len(examples)), [example.predicate for example in examples]] = 1
+        marks[predicates] = 1
         told = torch.cat([read.vectors, self.mark(marks)], -1)
         said = self.words.at_output(self.context(told, read.mask), read)
-        return self.score(said), read.mask
-
-
-def _forbidden(labels: Sequence[str]) -> Tensor:  # (1 + tags, tags)
-    """Which tag may not follow which: I-X only B-X and I-X; row 0 is the begin of a sentence."""
-    forbidden = torch.zeros(1 + len(labels), len(labels), dtype=torch.bool)
-    for place, label in enumerate(labels):
-        if not label.startswith("I-"):
-            continue
-        allowed = {f"B-{label[2:]}", label}
-        forbidden[0, place] = True
-        for before, other in enumerate(labels, 1):
-            forbidden[before, place] = other not in allowed
-    return forbidden
+        joined = self.own(said) + self.chief(said[predicates])[:, None]
+        return self.score(joined.relu()), read.mask

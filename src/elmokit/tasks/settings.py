@@ -32,7 +32,7 @@ class Settings:
     crf: bool = says("tags are chosen together, not one by one", True)
 
     epochs: int = says("how often the examples are read", 15)
-    patience: int = says("epochs without a better one before stopping", 5)
+    patience: int = says("epochs without a better one before stopping; 0 for never", 0)
     words_per_batch: int = says("words of the examples of an update, at most", 1000)
     learning_rate: float = says("size of the first update; it falls to 0 by the last", 0.002)
     decay: float = says("AdamW's weight decay", 0.0)

@@ -7,14 +7,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.tasks.context import Context
-from elmokit.tasks.crf import CRF
+from elmokit.tasks.crf import CRF, forbidden_moves
 from elmokit.tasks.data.example import Tagged
 from elmokit.tasks.task import Head
 from elmokit.tasks.words import Sentence, WordVectors
 
 
 class Tagger(Head):
-    """A bidirectional LSTM that scores tags, chosen together by a CRF or each for itself."""
+    """A bidirectional LSTM that scores tags, chosen together by a CRF or each for itself.
+
+    Together, tags of spans are chosen so that every span ends as it began.
+    """
 
     def __init__(self, words: WordVectors, labels: Sequence[str]) -> None:
         super().__init__()
@@ -26,6 +29,8 @@ class Tagger(Head):
         self.score = nn.Linear(self.context.dim + words.output_dim, len(self.labels))
         self.crf = CRF(len(self.labels)) if settings.crf else None
         self._ids = {label: place for place, label in enumerate(self.labels)}
+        forbidden = forbidden_moves(self.labels, "bioes") if _are_bioes(self.labels) else None
+        self.register_buffer("_forbidden", forbidden, persistent=False)
 
     def loss(self, examples: Sequence[Tagged]) -> Tensor:
         """The mean loss of a sentence, or without a CRF of a word."""
@@ -42,7 +47,8 @@ class Tagger(Head):
 
     def _best(self, scores: Tensor, mask: Tensor) -> list[list[int]]:
         if self.crf is not None:
-            return self.crf.best(scores, mask)
+            assert self._forbidden is None or isinstance(self._forbidden, Tensor)
+            return self.crf.best(scores, mask, self._forbidden)
         lengths = mask.sum(1).tolist()
         best = scores.argmax(2).tolist()
         return [row[:length] for row, length in zip(best, lengths, strict=True)]
@@ -52,6 +58,11 @@ class Tagger(Head):
         read = self.words(sentences)
         said = self.words.at_output(self.context(read.vectors, read.mask), read)
         return self.score(said), read.mask
+
+
+def _are_bioes(labels: Sequence[str]) -> bool:
+    """Whether labels are spans' first, inner, last and only words, and words outside."""
+    return all(label == "O" or label[:2] in ("B-", "I-", "E-", "S-") for label in labels)
 
 
 def pad_tags(rows: Sequence[Sequence[int]]) -> Tensor:

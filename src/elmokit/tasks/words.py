@@ -52,7 +52,8 @@ class WordVectors(nn.Module):
         self.table, self.encoder = None, None
         if settings.word_dim:
             self.table = nn.Embedding(len(lexicon), settings.word_dim, padding_idx=PADDING)
-            nn.init.uniform_(self.table.weight[UNKNOWN:], -0.1, 0.1)
+            bound = (3 / settings.word_dim) ** 0.5  # vectors one long
+            nn.init.uniform_(self.table.weight[UNKNOWN:], -bound, bound)
         if settings.characters:
             shape = CharacterConfig(
                 width=32,
@@ -61,6 +62,9 @@ class WordVectors(nn.Module):
                 highways=0,
             )
             self.encoder = CharacterEncoder(shape, 3 * settings.characters)
+            for filters in self.encoder.filters.parameters():
+                if filters.ndim == 2:
+                    nn.init.kaiming_uniform_(filters, nonlinearity="relu")
         layers, self.elmo_dim = self._elmo_shape()
         mixes = {
             name: ScalarMix(layers, l2=settings.l2)
@@ -154,7 +158,7 @@ class WordVectors(nn.Module):
         if place not in self.mixes or layers is None:
             return None
         mixed = self.mixes[place](layers, mask) * mask[..., None]
-        return drop(mixed, self.settings.elmo_dropout, self.training)
+        return F.dropout(mixed, self.settings.elmo_dropout, self.training)
 
     def _spelled(self, sentences: Sequence[Sentence]) -> Tensor:
         """What each word's characters say, (sentences, steps, dim); each word type once."""

@@ -1,7 +1,7 @@
 """Trees of the Stanford Sentiment Treebank become labelled sentences, or labelled phrases.
 
-A tree a line: `(3 (2 It) (4 works))`. Brackets, slashes and asterisks, which the Penn Treebank
-escapes (`-LRB-`, `\\/`), are themselves again: a model of characters has seen them so.
+A tree a line: `(3 (2 It) (4 works))`. Brackets, quotes, slashes and asterisks, which the Penn
+Treebank escapes (`-LRB-`, `\\/`), are themselves again: a model of characters has seen them so.
 """
 
 import re
@@ -14,8 +14,9 @@ from elmokit.tasks.data.source import Line, known, lines_of, some
 SST_LABELS = ("0", "1", "2", "3", "4")
 
 _PIECE = re.compile(r"[()]|[^() \t]+")  # other white space belongs to its word
-_BRACKETS = {
+_SIGNS = {
     "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
+    "``": '"', "''": '"',
 }  # fmt: skip
 
 
@@ -65,4 +66,4 @@ def _phrases(line: Line, labels: Sequence[str] | None) -> Iterator[Labelled]:
 
 
 def _unescaped(word: str) -> str:
-    return _BRACKETS.get(word, word.replace("\\/", "/").replace("\\*", "*"))
+    return _SIGNS.get(word, word.replace("\\/", "/").replace("\\*", "*"))
