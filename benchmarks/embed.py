@@ -60,7 +60,8 @@ def main() -> None:
         return
 
     sentences = prose(64)
-    print(f"{len(sentences)} sentences, {count_tokens(sentences)} tokens; ", end="")
+    source = PROSE.name if PROSE.exists() else "LICENSE"
+    print(f"{len(sentences)} sentences of {source}, {count_tokens(sentences)} tokens; ", end="")
     print(f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, ", end="")
     print(f"float32 product {gemm_peak() / 1e9:.0f} GFLOP/s")
     results = []
