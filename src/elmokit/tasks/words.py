@@ -62,9 +62,6 @@ class WordVectors(nn.Module):
                 highways=0,
             )
             self.encoder = CharacterEncoder(shape, 3 * settings.characters)
-            for filters in self.encoder.filters.parameters():
-                if filters.ndim == 2:
-                    nn.init.kaiming_uniform_(filters, nonlinearity="relu")
         layers, self.elmo_dim = self._elmo_shape()
         mixes = {
             name: ScalarMix(layers, l2=settings.l2)
