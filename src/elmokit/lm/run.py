@@ -206,15 +206,21 @@ class Run:
         seed = (settings.seed, self.done, part, direction)
         chances = np.random.default_rng([_RESET, *seed]).random(window.inputs.shape)
         resets = window.starts & (chances < settings.reset)
-        dropout = torch.Generator(device)
-        dropout.manual_seed(_one_number(_DROPOUT, *seed, self._ranks.rank))
+        generator = torch.Generator(device)
+        generator.manual_seed(_one_number(_DROPOUT, *seed, self._ranks.rank))
         targets = window.targets[self._mine].flatten()
         targets[targets >= len(self.corpus.vocabulary)] = UNKNOWN_ID
         return Reading(
             torch.from_numpy(places).to(device),
             torch.from_numpy(targets).to(device),
             Segments.of(resets[self._mine]).to(device),
-            Dropout(settings.dropout, dropout, settings.locked),
+            Dropout(
+                settings.dropout,
+                generator,
+                locked=settings.locked,
+                weights=settings.weight_dropout,
+                words=settings.word_dropout,
+            ),
             self._sample(seed),
         )
 

@@ -18,7 +18,7 @@ _NOT_NEGATIVE = (
     "epochs", "updates", "seed", "threads", "decay", "warm_up", "patience", "validate_every",
     "validate_words", "clip_norm", "checkpoint_minutes",
 )  # fmt: skip
-_SHARES, _BELOW_ONE = ("reset", "final_rate"), ("dropout", "beta")
+_SHARES, _BELOW_ONE = ("reset", "final_rate"), ("dropout", "weight_dropout", "word_dropout", "beta")
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Settings:
 
     dropout: float = says("share of numbers missing before each layer and the softmax", 0.1)
     locked: bool = says("the same numbers are missing at each step of a window", False)
+    weight_dropout: float = says("share of recurrent weights missing in a window", 0.0)
+    word_dropout: float = says("share of word types missing in a window", 0.0)
 
     optimizer: Literal["adagrad", "adamw"] = says("how gradients change weights", "adagrad")
     learning_rate: float = says("size of an update", 0.2)

@@ -75,7 +75,7 @@ def add_gradients(
         fresh = segments.fresh[:, None]
         with torch.autocast(chars.device.type, torch.bfloat16, enabled=short):
             read, output, memory = bilm.readers[direction](
-                F.embedding(reading.words[segments.tokens], vectors),
+                F.embedding(reading.words[segments.tokens], reading.dropout.of_words(vectors)),
                 segments.sizes,
                 outputs[direction][:, segments.lanes].masked_fill(fresh, 0),
                 memories[direction][:, segments.lanes].masked_fill(fresh, 0),

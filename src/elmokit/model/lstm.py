@@ -47,7 +47,12 @@ class Reader(nn.Module):
             if dropout is not None:
                 vectors = dropout(vectors, sizes)
             read, outputs[place], memories[place] = layer(
-                vectors, sizes, outputs[place], memories[place], products and products[place]
+                vectors,
+                sizes,
+                outputs[place],
+                memories[place],
+                products and products[place],
+                dropout,
             )
             vectors = read + vectors if self.skip and place > 0 else read
             said.append(vectors)
@@ -88,6 +93,7 @@ class ProjectedLSTM(nn.Module):
         output: Tensor,
         memory: Tensor,
         products: Products | None = None,
+        dropout: Dropout | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The output after each word, (tokens, dim), and the state after each sentence."""
         if products is not None:
@@ -99,7 +105,7 @@ class ProjectedLSTM(nn.Module):
             output,
             memory,
             self.input_weight,
-            self.recurrent_weight,
+            dropout.of_weights(self.recurrent_weight) if dropout else self.recurrent_weight,
             self._whole_bias(),
             self.projection,
             sizes,
