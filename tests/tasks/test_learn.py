@@ -26,7 +26,7 @@ def weights_of(folder):
 @pytest.mark.parametrize("name", TASKS)
 def test_every_task_is_learnt_and_its_folder_says_the_same(name, model, tmp_path):
     examples = EXAMPLES[name]
-    settings = changed(elmo="both", epochs=40, patience=0, l2=0.01)
+    settings = changed(elmo="both", epochs=25, patience=0, l2=0.01)
     trained = learn(TASKS[name], examples, examples, tmp_path, settings=settings, elmo=model)
     score = next(iter(trained.scores.values()))
     assert score > 0.9, trained.scores
