@@ -1,6 +1,6 @@
 """A model becomes how well and how fast it searches: nearest passages, and answers to questions.
 
-    python benchmarks/search.py MODEL [--corpus FILE …] [--passages 10000 100000]
+    python benchmarks/search.py [MODEL] [--corpus FILE …] [--passages 10000 100000]
         [--store postgresql://…] [--squad dev.json.xz] [--layers mean] [--pooling mean]
 
 Of the corpus: how many of the exact ten nearest each kind of store finds, how fast, and how long it
@@ -44,7 +44,7 @@ FUSION = 60  # Cormack, Clarke and Buettcher, 2009
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("model", help="a folder or zip")
+    parser.add_argument("model", nargs="?", help="a folder or zip; the English one that ships")
     parser.add_argument("--corpus", nargs="+", default=[], help="files, folders, globs")
     parser.add_argument("--passages", nargs="+", type=int, default=[10_000, 100_000])
     parser.add_argument("--store", help="an address of PostgreSQL, with no such index yet")

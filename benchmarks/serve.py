@@ -2,7 +2,8 @@
 
     python benchmarks/serve.py [--size small] [--seconds 10] [--clients 32]
 
-It starts `elmo serve` with random weights of a published size, finds what it answers when so many
+It starts `elmo serve` with random weights of a published size, or with the English model that
+ships, finds what it answers when so many
 clients never rest (its capacity), then sends requests at half, once and twice that rate, whether
 they are answered or not. A request is one English sentence; its latency counts from the moment it
 was due. A table for people, one JSON line last for machines.
@@ -35,13 +36,12 @@ from embed import prose
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--size", default="small", choices=SIZES)
+    parser.add_argument("--size", default="small", choices=[*SIZES, "english"])
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
     parser.add_argument("--clients", type=int, default=32, help="that never rest")
     chosen = parser.parse_args()
     sentences = prose(64)
-    torch.manual_seed(0)
-    pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES[chosen.size])))
+    pretrained = pretrained_of(chosen.size)
     words = sum(map(len, sentences)) / len(sentences)
     direct = {
         count: call_directly(pretrained, sentences, count, chosen.seconds) for count in (1, 32)
@@ -67,6 +67,14 @@ def main() -> None:
             f"{row['statuses']}"
         )
     print(json.dumps({"size": chosen.size, "words": words, "direct": direct, "results": rows}))
+
+
+def pretrained_of(size: str) -> elmokit.Pretrained:
+    """A model of that size."""
+    if size == "english":
+        return elmokit.load().pretrained
+    torch.manual_seed(0)
+    return elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES[size])))
 
 
 def call_directly(pretrained, sentences: list, count: int, seconds: float) -> float:

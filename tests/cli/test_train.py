@@ -60,10 +60,8 @@ def test_names_are_learnt_judged_and_found(elmo, train, place):
     assert "f1          1.0000" in succeeded(elmo("evaluate", "out-ner", "ner"))
     tagged = succeeded(elmo("tag", "out-ner", "--text", "the cat in Oslo", "--text", "in Bonn"))
     assert tagged == "the\tO\ncat\tO\nin\tO\nOslo\tS-LOC\n\nin\tO\nBonn\tS-LOC\n\n"
-    assert json.loads(succeeded(elmo("tag", "out-ner", "-", "--json", stdin=b"in Kiel\n"))) == [
-        "O",
-        "S-LOC",
-    ]
+    said = json.loads(succeeded(elmo("tag", "out-ner", "-", "--json", stdin=b"in Kiel\n")))
+    assert said == {"sentences": [["in", "Kiel"]], "answer": ["O", "S-LOC"]}
     mixes = succeeded(elmo("mix", "out-ner", "--plot", "mix.svg"))
     assert mixes.count("layer 2 0.") == 2
     assert "out-ner, input" in (place / "mix.svg").read_text()
@@ -83,11 +81,11 @@ def test_texts_and_pairs_are_labelled(elmo, train):
     said = succeeded(elmo("classify", "out-texts", "--text", "a good film .", "--split", "moses"))
     assert said == "1\ta good film .\n"
     raw = json.loads(succeeded(elmo("classify", "out-texts", "--text", "a good film.", "--json")))
-    assert raw == "1"
+    assert raw == {"sentences": [["a", "good", "film", "."]], "answer": "1"}
     blank = succeeded(elmo("classify", "out-texts", "-", stdin=b"\na bad film.\n \n"))
     assert blank == "\n0\ta bad film.\n\n"
     blank = succeeded(elmo("classify", "out-texts", "-", "--json", stdin=b"\na bad film.\n"))
-    assert blank == 'null\n"0"\n'
+    assert [line and line["answer"] for line in map(json.loads, blank.splitlines())] == [None, "0"]
     failed(elmo("evaluate", "out-texts", "--text", "a"), "judged by a file of labelled examples")
     failed(
         elmo("evaluate", "out-texts", "texts", "--per-sentence", "x"), "without --text and --per-s"

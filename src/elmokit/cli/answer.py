@@ -15,7 +15,9 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What elmo train mad
 Source = Annotated[
     str | None, typer.Argument(metavar="INPUT", help="Text; - is stdin.", show_default=False)
 ]
-Json = Annotated[bool, typer.Option("--json", help="A line of JSON a line.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="A line of JSON a line: the words, and what is said of them.")
+]
 
 _LINES_AT_ONCE = 256
 
@@ -112,6 +114,8 @@ def _answer(
             for example in some:
                 said = None if example is None else next(answers)
                 if as_json:
-                    typer.echo(json.dumps(said, ensure_ascii=False))
+                    words_of = trained.task.sentences
+                    line = example and {"sentences": words_of(example), "answer": said}
+                    typer.echo(json.dumps(line, ensure_ascii=False))
                 else:
                     typer.echo("\n" if example is None else plain.show(example, said), nl=False)

@@ -17,6 +17,8 @@ from elmokit.tasks.task import Head
 
 NAME = "checkpoint.pt"
 
+_VERSION = 1  # to be raised whenever heads learn in another way
+
 
 @dataclass(frozen=True)
 class Checkpoint:
@@ -74,7 +76,7 @@ def digest(
 ) -> str:
     """What a run is a run of: the same for the same task, settings, biLM and examples."""
     bilm = "" if elmo is None else elmo.pretrained.fingerprint()
-    found = hashlib.sha256(f"{task}\n{bilm}\n{to_toml(settings)}".encode())
+    found = hashlib.sha256(f"{_VERSION}\n{task}\n{bilm}\n{to_toml(settings)}".encode())
     for example in (*train, None, *dev):
         found.update(repr(example).encode("utf-8", "surrogatepass"))
     return found.hexdigest()
