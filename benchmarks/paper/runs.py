@@ -13,6 +13,7 @@ from pathlib import Path
 import elmokit
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.folder import load_trained
+from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.learn import learn
 
 FILES = {
@@ -70,7 +71,10 @@ class Runs:
         some = train[seed % stride :: stride]
         model = None if elmo == "none" else _model()
         print(f"{out.name}: {len(some)} examples", flush=True)
-        trained = learn(task, some, dev, out, settings=settings, elmo=model, tell=_tell)
+        layers = model and _layers(name, model, settings.layers)
+        trained = learn(
+            task, some, dev, out, settings=settings, elmo=model, layers=layers, tell=_tell
+        )
         (out / "finished").touch()
         return trained
 
@@ -122,7 +126,16 @@ def _model():
     return _LOADED[0]
 
 
+def _layers(task, model, layers):
+    """The layers of a task's sentences, worked out once for all runs of it."""
+    if (task, layers) not in _KEPT:
+        _KEPT.clear()
+        _KEPT[task, layers] = FrozenLayers(model, layers)
+    return _KEPT[task, layers]
+
+
 _LOADED = []
+_KEPT = {}
 
 
 def _tell(line):

@@ -130,12 +130,12 @@ _TASKS = (
          Settings(depth=2, words_per_batch=2000, epochs=8)),
     Task(
         "sentiment", read_trees, _labels, Classifier, _own, plain.SENTENCE, _accuracy,
-        Settings(characters=0, epochs=6),
+        Settings(epochs=6),
     ),
     Task("texts", _read_texts, _labels, Classifier, _own, plain.TEXT, _accuracy),
     Task(
         "entailment", _read_pairs, _labels, Entailment, _both, plain.PAIR, _accuracy,
-        Settings(characters=0, epochs=10),
+        Settings(epochs=10),
     ),
     Task(
         "questions", _read_questions, _no_labels, AnswerFinder, _question_and_context,

@@ -67,6 +67,15 @@ def drop(vectors: Tensor, share: float, learning: bool) -> Tensor:
     return vectors * (kept / (1 - share))
 
 
+def even(vectors: Tensor) -> Tensor:
+    """Vectors (…, dim) of mean 0 and variance 1 each; padding stays 0.
+
+    How much two of them are alike then does not hang on how loud either is, and attention can
+    choose from the first update on.
+    """
+    return nn.functional.layer_norm(vectors, vectors.shape[-1:])
+
+
 def masked_max(vectors: Tensor, mask: Tensor) -> Tensor:  # (…, steps, dim) -> (…, dim)
     """The largest of each number over the words."""
     return vectors.masked_fill(~mask[..., None], -torch.inf).amax(-2)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,16 @@ _SHARE, _FEWEST = 0.4, 20  # mentions kept, as a share of the words, and at leas
 _WORDS_READ_TOGETHER = 600
 _ANTECEDENTS = 50  # earlier mentions that one is compared with
 _BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # distances, in mentions
+
+
+class Ranked(NamedTuple):
+    """Spans that may be mentions, and how well earlier ones fit those that were kept."""
+
+    spans: list[Mention]
+    mentioned: Tensor  # (spans,), how much each looks like a mention
+    kept: list[Mention]
+    scores: Tensor  # (kept, 1 + antecedents), of none and of some before it
+    places: Tensor  # (kept, antecedents), which of the kept these are
 
 
 class Coreference(Head):
@@ -54,7 +65,8 @@ class Coreference(Head):
         self._draw()
 
     def loss(self, examples: Sequence[Document]) -> Tensor:
-        """The mean loss of a mention that was kept: any right antecedent will do, or none."""
+        """The mean loss of a mention that was kept: any right antecedent will do, or none; and
+        that of telling mentions from other spans, those of things mentioned once too."""
         return torch.stack([self._loss(document) for document in examples]).mean()
 
     def answer(self, examples: Sequence[Document]) -> list[tuple[tuple[Mention, ...], ...]]:
@@ -62,20 +74,23 @@ class Coreference(Head):
         return [self._clusters(document) for document in examples]
 
     def _loss(self, document: Document) -> Tensor:
-        spans, scores, places = self._scores(document)
+        spans, mentioned, kept, scores, places = self._rank(document)
         group = {m: number for number, found in enumerate(document.clusters) for m in found}
-        groups = torch.tensor([group.get(span, -1) for span in spans], device=scores.device)
+        groups = torch.tensor([group.get(span, -1) for span in kept], device=scores.device)
         same = (groups[places] == groups[:, None]) & (groups[:, None] >= 0)
         same &= scores[:, 1:] > -torch.inf
         right = torch.cat([~same.any(1, keepdim=True), same], 1)
         logs = scores.log_softmax(1).masked_fill(~right, -torch.inf)
-        return -torch.logsumexp(logs, 1).mean()
+        real = torch.tensor([float(span in group) for span in spans], device=scores.device)
+        telling = F.binary_cross_entropy_with_logits(mentioned, real, reduction="sum")
+        return telling / len(kept) - torch.logsumexp(logs, 1).mean()
 
     def _clusters(self, document: Document) -> tuple[tuple[Mention, ...], ...]:
-        spans, scores, places = self._scores(document)
+        ranked = self._rank(document)
+        spans, places = ranked.kept, ranked.places
         clusters: list[list[Mention]] = []
         of: dict[Mention, list[Mention]] = {}
-        for number, best in enumerate(scores.argmax(1).tolist()):
+        for number, best in enumerate(ranked.scores.argmax(1).tolist()):
             if best == 0:
                 continue
             earlier, span = spans[int(places[number, best - 1])], spans[number]
@@ -86,30 +101,29 @@ class Coreference(Head):
             of[span] = of[earlier]
         return tuple(tuple(cluster) for cluster in clusters)
 
-    def _scores(self, document: Document) -> tuple[list[Mention], Tensor, Tensor]:
-        """The mentions kept; the scores (mentions, 1 + antecedents) of none and of those before
-        it; and which mentions these are, (mentions, antecedents)."""
+    def _rank(self, document: Document) -> Ranked:
         own, said = self._read(document.sentences)
         first, last, vectors = self._spans(document, own, said)
         mentioned = self.mention(vectors)[:, 0]
+        spans = list(zip(first.tolist(), last.tolist(), strict=True))
         keep = min(len(first), max(_FEWEST, int(_SHARE * len(said))))
         kept = mentioned.topk(keep).indices
         order = (first[kept] * len(said) + last[kept]).argsort()
         kept = kept[order]
-        vectors, mentioned = vectors[kept], mentioned[kept]
+        vectors, likely = vectors[kept], mentioned[kept]
 
         count = min(_ANTECEDENTS, keep)
         place = torch.arange(keep, device=said.device)
         distance = place[:, None] - place
-        rough = mentioned[:, None] + mentioned + self.rough(vectors) @ vectors.t()
+        rough = likely[:, None] + likely + self.rough(vectors) @ vectors.t()
         rough = rough + self.near(_bucket(distance))[..., 0]
         best, places = rough.masked_fill(distance <= 0, -torch.inf).topk(count, 1)
         fine = self.later(vectors)[:, None] + F.embedding(places, self.earlier(vectors))
         fine = fine + self.alike(vectors[:, None] * F.embedding(places, vectors))
         fine = self.dropout((fine + self.distance(_bucket(place[:, None] - places))).relu())
         scores = (best + self.pair(fine)[..., 0]).masked_fill(best == -torch.inf, -torch.inf)
-        spans = list(zip(first[kept].tolist(), last[kept].tolist(), strict=True))
-        return spans, torch.cat([scores.new_zeros(keep, 1), scores], 1), places
+        scores = torch.cat([scores.new_zeros(keep, 1), scores], 1)
+        return Ranked(spans, mentioned, [spans[n] for n in kept.tolist()], scores, places)
 
     def _draw(self) -> None:
         """Begin with tables as quiet as what words say, and with near antecedents first."""

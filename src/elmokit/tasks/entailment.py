@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.tasks.context import Context, drop, masked_max, masked_mean
+from elmokit.tasks.context import Context, drop, even, masked_max, masked_mean
 from elmokit.tasks.data.example import Pair
 from elmokit.tasks.task import Head
 from elmokit.tasks.words import Sentence, WordVectors
@@ -19,9 +19,11 @@ class Entailment(Head):
         super().__init__()
         settings = words.settings
         self.words, self.labels = words, list(labels)
-        self.context = Context(words.dim, settings.hidden)  # whole, for both are compared
-        self.compare = nn.Sequential(nn.Linear(4 * self.context.dim, settings.hidden), nn.ReLU())
-        self.compose = Context(settings.hidden + words.output_dim, settings.hidden)
+        # Nothing is missing of what is compared.
+        self.context = Context(words.dim, settings.hidden, depth=settings.depth)
+        said = self.context.dim + words.output_dim
+        self.compare = nn.Sequential(nn.Linear(4 * said, settings.hidden), nn.ReLU())
+        self.compose = Context(settings.hidden, settings.hidden, depth=settings.depth)
         self.judge = nn.Sequential(
             nn.Dropout(settings.dropout),
             nn.Linear(4 * self.compose.dim, settings.hidden),
@@ -45,13 +47,16 @@ class Entailment(Head):
         first: list[Sentence] = [example.first for example in examples]
         second: list[Sentence] = [example.second for example in examples]
         reads = self.words(first), self.words(second)
-        said = [self.context(read.vectors, read.mask) for read in reads]
+        said = [
+            even(self.words.at_output(self.context(read.vectors, read.mask), read))
+            for read in reads
+        ]
         found = _aligned(said[0], reads[0].mask, said[1], reads[1].mask)
         pooled = []
         for own, other, read in zip(said, found, reads, strict=True):
             compared = self.compare(torch.cat([own, other, own - other, own * other], -1))
             compared = drop(compared, self.words.settings.dropout, self.training)
-            composed = self.compose(self.words.at_output(compared, read), read.mask)
+            composed = self.compose(compared, read.mask)
             pooled += [masked_mean(composed, read.mask), masked_max(composed, read.mask)]
         scores: Tensor = self.judge(torch.cat(pooled, -1))
         return scores
@@ -61,7 +66,7 @@ def _aligned(
     first: Tensor, first_mask: Tensor, second: Tensor, second_mask: Tensor
 ) -> tuple[Tensor, Tensor]:
     """For each word of each sentence, the words of the other, weighted by how alike they are."""
-    alike = first @ second.transpose(1, 2)  # (pairs, first steps, second steps)
+    alike = first @ second.transpose(1, 2) / first.shape[2] ** 0.5  # (pairs, first, second steps)
     to_second = alike.masked_fill(~second_mask[:, None], -torch.inf).softmax(2)
     to_first = alike.masked_fill(~first_mask[:, :, None], -torch.inf).softmax(1)
     return to_second @ second, to_first.transpose(1, 2) @ first

@@ -3,8 +3,7 @@
 import json
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,6 +14,7 @@ from elmokit.embedder import Embedder
 from elmokit.errors import ConfigError, FormatError, OutputError
 from elmokit.formats.native import pack_tensors, read_tensors
 from elmokit.formats.record import read_record
+from elmokit.model.language_model import LanguageModel
 from elmokit.tasks.batches import batches_in_order
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import Lexicon
@@ -51,7 +51,7 @@ class TaskRecord:
     """What task.json says."""
 
     format: Literal["elmokit-task"]
-    version: Literal[2]
+    version: Literal[3]
     task: str
     settings: Settings
     labels: tuple[str, ...]
@@ -81,8 +81,9 @@ def make_head(
     lexicon: Lexicon,
     labels: Sequence[str],
     elmo: Embedder | None,
+    layers: FrozenLayers | None = None,
 ) -> Head:
-    """A head with random weights."""
+    """A head with random weights; `layers` of a frozen biLM may have been worked out before."""
     frozen = bilm = None
     if settings.elmo != "none":
         assert elmo is not None
@@ -93,16 +94,16 @@ def make_head(
         if settings.tune:
             bilm = elmo.bilm
         else:
-            frozen = FrozenLayers(elmo, settings.layers)
+            frozen = layers or FrozenLayers(elmo, settings.layers)
     return task.make(WordVectors(lexicon, settings, frozen=frozen, bilm=bilm), labels)
 
 
 def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
-    """A head and all it needs; of the model that ships only its hash, unless it has learnt."""
+    """A head and all it needs, its biLM too."""
     head, settings = trained.head, trained.head.words.settings
     record = TaskRecord(
         "elmokit-task",
-        2,
+        3,
         trained.task.name,
         settings,
         tuple(head.labels),
@@ -112,7 +113,7 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
         trained.epoch,
     )
     try:
-        if elmo is not None and (settings.tune or record.elmo != _shipped()):
+        if elmo is not None:
             _replace_elmo(elmo, folder, record.elmo)
         numbers = pack_tensors(_own_weights(head))
         write_whole(folder / WEIGHTS, lambda file: file.write(numbers))
@@ -152,20 +153,11 @@ def _own_weights(head: Head) -> dict[str, torch.Tensor]:
     }
 
 
-@lru_cache(1)
-def _shipped() -> str | None:
-    """The fingerprint of the English model, where it ships."""
-    return formats.load().fingerprint() if formats.ENGLISH.is_dir() else None
-
-
 def _load_elmo(folder: Path, fingerprint: str) -> Embedder:
-    own = folder / ELMO
-    elmo = Embedder(formats.load(own if own.is_dir() else None))
+    elmo = Embedder(formats.load(folder / ELMO))
     if elmo.pretrained.fingerprint() != fingerprint:
         raise FormatError(
-            f"{folder}: was trained with another biLM than "
-            f"{own if own.is_dir() else 'the English model that ships with this elmokit'}; train "
-            "it anew, or install the elmokit it was trained with"
+            f"{folder}: was trained with another biLM than {folder / ELMO}; train it anew"
         )
     return elmo
 
@@ -175,7 +167,11 @@ def _replace_elmo(elmo: Embedder, folder: Path, fingerprint: str | None) -> None
     if place.is_dir() and formats.load(place).fingerprint() == fingerprint:
         return
     shutil.rmtree(place, ignore_errors=True)
-    formats.save(elmo.pretrained, place)
+    known = elmo.pretrained
+    read = known.vocabulary if elmo.bilm.config.characters is None else None
+    needed = replace(known, model=LanguageModel(elmo.bilm), vocabulary=read)
+    exact = all(torch.equal(weight, weight.half().float()) for weight in elmo.bilm.parameters())
+    formats.save(needed, place, half=exact)
 
 
 def sentences_of(task: Task, examples: Iterable[Any]) -> list[tuple[str, ...]]:

@@ -25,11 +25,13 @@ from elmokit.tasks.folder import (
     save_trained,
     sentences_of,
 )
+from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import Lexicon, read_vectors
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
 
 _MIX_PACE, _BILM_PACE = 10.0, 0.1  # times the learning rate
+_SETTLED_BY = 500  # sentences that tell how large the numbers of layers are
 
 
 def learn(
@@ -40,11 +42,13 @@ def learn(
     *,
     settings: Settings,
     elmo: Embedder | None = None,
+    layers: FrozenLayers | None = None,
     device: str | torch.device = "cpu",
     tell: Callable[[str], None] = lambda line: None,
 ) -> Trained:
     """Train a head; the best by its main score on `dev` stands in `out`, and comes back.
 
+    `layers` are those of a frozen biLM that runs before this one worked out.
     Every random choice follows from the seed and the epoch's number: a run that was stopped goes
     on after its last whole epoch, and ends with the same weights.
     """
@@ -63,7 +67,7 @@ def learn(
     busy = f"{out}: another process trains there; wait for its end"
     with Claim(out, busy), torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
-        head = _new_head(task, train, settings, elmo).to(device)
+        head = _new_head(task, train, settings, elmo, layers).to(device)
         optimizer = torch.optim.AdamW(
             _groups(head), lr=settings.learning_rate, weight_decay=settings.decay, fused=True
         )
@@ -131,7 +135,13 @@ def _groups(head: Head) -> list[dict[str, Any]]:
     return [{"params": found, "pace": pace} for pace, found in paces.items() if found]
 
 
-def _new_head(task: Task, train: Sequence[Any], settings: Settings, elmo: Embedder | None) -> Head:
+def _new_head(
+    task: Task,
+    train: Sequence[Any],
+    settings: Settings,
+    elmo: Embedder | None,
+    layers: FrozenLayers | None,
+) -> Head:
     """A head with random weights that knows the words and labels of its training examples."""
     given, vectors = read_vectors(Path(settings.vectors)) if settings.vectors else ([], None)
     if vectors is not None and vectors.shape[1] != settings.word_dim:
@@ -139,8 +149,12 @@ def _new_head(task: Task, train: Sequence[Any], settings: Settings, elmo: Embedd
             f"{settings.vectors}: vectors of {vectors.shape[1]} numbers, but word_dim is "
             f"{settings.word_dim}; say word_dim {vectors.shape[1]}"
         )
-    lexicon = Lexicon.of(sentences_of(task, train), others=given)
-    head = make_head(task, settings, lexicon=lexicon, labels=task.labels(train), elmo=elmo)
+    sentences = sentences_of(task, train)
+    lexicon, labels = Lexicon.of(sentences, others=given), task.labels(train)
+    head = make_head(task, settings, lexicon=lexicon, labels=labels, elmo=elmo, layers=layers)
+    if elmo is not None:
+        some = sentences[:: max(1, len(sentences) // _SETTLED_BY)]
+        head.words.settle(elmo.embed(some, layers=settings.layers or range(elmo.layers)))
     if vectors is not None:
         head.words.begin_with(given, vectors)
     return head

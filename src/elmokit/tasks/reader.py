@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from elmokit.tasks.context import Context, drop
+from elmokit.tasks.context import Context, drop, even
 from elmokit.tasks.data.example import Question
 from elmokit.tasks.task import Head
 from elmokit.tasks.words import WordVectors
@@ -21,7 +21,9 @@ class AnswerFinder(Head):
         settings = words.settings
         hidden = 2 * settings.hidden
         self.words, self.labels = words, list(labels)
-        self.context = Context(words.dim, settings.hidden, dropout=settings.dropout)
+        self.context = Context(
+            words.dim, settings.hidden, depth=settings.depth, dropout=settings.dropout
+        )
         said = self.context.dim + words.output_dim
         self.meet = Alike(said)
         self.merge = nn.Sequential(nn.Linear(4 * said, hidden), nn.ReLU())
@@ -61,8 +63,10 @@ class AnswerFinder(Head):
         """How well each word begins and ends the answer, (questions, steps) each."""
         asked = self.words([example.question for example in examples])
         text = self.words([example.context for example in examples])
-        question = self.words.at_output(self.context(asked.vectors, asked.mask), asked)
-        said = self.words.at_output(self.context(text.vectors, text.mask), text)
+        question, said = (
+            even(self.words.at_output(self.context(read.vectors, read.mask), read))
+            for read in (asked, text)
+        )
 
         alike = self.meet(said, question).masked_fill(~asked.mask[:, None], -torch.inf)
         found = alike.softmax(2) @ question
@@ -70,7 +74,7 @@ class AnswerFinder(Head):
         whole = (weights[:, :, None] * said).sum(1, keepdim=True).expand_as(said)
         merged = self._drop(self.merge(torch.cat([said, found, said * found, said * whole], -1)))
 
-        pondered = self.ponder(merged, text.mask)
+        pondered = even(self.ponder(merged, text.mask))
         itself = torch.eye(pondered.shape[1], dtype=torch.bool, device=pondered.device)
         hidden = ~text.mask[:, None] | itself
         others = self.look(pondered, pondered).masked_fill(hidden, -1e4).softmax(2)

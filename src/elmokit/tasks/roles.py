@@ -36,10 +36,10 @@ class RoleTagger(Head):
         self.register_buffer("_forbidden", forbidden, persistent=False)
 
     def loss(self, examples: Sequence[Roles]) -> Tensor:
-        """The mean loss of a predicate."""
+        """The mean loss of a word."""
         scores, mask = self._scores(examples)
         tags = pad_tags([[self._ids[tag] for tag in e.tags] for e in examples]).to(scores.device)
-        return -self.crf.log_likelihood(scores, tags, mask).mean()
+        return -self.crf.log_likelihood(scores, tags, mask).sum() / mask.sum()
 
     def answer(self, examples: Sequence[Roles]) -> list[Sentence]:
         """The tags of each predicate's sentence, in IOB2; those of the examples are not seen."""

@@ -29,7 +29,7 @@ class Settings:
     hidden: int = says("size of the memory of a reader of the head, each way", 128)
     depth: int = says("layers of that reader", 1)
     dropout: float = says("share of numbers missing in learning", 0.5)
-    crf: bool = says("tags are chosen together, not one by one", True)
+    crf: bool = says("tags are chosen together, not one by one (ner, chunking, pos)", True)
 
     epochs: int = says("how often the examples are read", 15)
     patience: int = says("epochs without a better one before stopping; 0 for never", 0)
@@ -52,6 +52,8 @@ class Settings:
             raise ConfigError(f"elmo is {self.elmo!r}: word_dim and characters cannot both be 0")
         if self.freeze_vectors and not self.vectors:
             raise ConfigError("freeze_vectors is true, but no vectors are given")
+        if self.freeze_vectors and self.decay:
+            raise ConfigError("freeze_vectors is true: decay must be 0, or it would shrink them")
 
     @property
     def at_input(self) -> bool:

@@ -33,11 +33,11 @@ class Tagger(Head):
         self.register_buffer("_forbidden", forbidden, persistent=False)
 
     def loss(self, examples: Sequence[Tagged]) -> Tensor:
-        """The mean loss of a sentence, or without a CRF of a word."""
+        """The mean loss of a word."""
         scores, mask = self._scores([example.words for example in examples])
         tags = pad_tags([[self._ids[tag] for tag in e.tags] for e in examples]).to(scores.device)
         if self.crf is not None:
-            return -self.crf.log_likelihood(scores, tags, mask).mean()
+            return -self.crf.log_likelihood(scores, tags, mask).sum() / mask.sum()
         return F.cross_entropy(scores[mask], tags[mask])
 
     def answer(self, examples: Sequence[Tagged]) -> list[Sentence]:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,6 +23,8 @@ from elmokit.text.batch import Batch, place_words
 Sentence = tuple[str, ...]
 
 _FORGOTTEN = 0.02  # share of words that learning reads as unknown, so that unknown means something
+_SCALE = 0.2  # of a mix at first: about as loud as what else is read of a word
+_MOMENTUM = 0.05  # of the mean and variance of what characters say
 
 
 class Read(NamedTuple):
@@ -35,8 +38,13 @@ class Read(NamedTuple):
 class WordVectors(nn.Module):
     """What is read of a word: a vector of a table, its characters, a biLM's layers.
 
-    Frozen layers are worked out once; a biLM that learns along is run each time.
+    Frozen layers are worked out once; a biLM that learns along is run each time. Each number of a
+    layer is read with mean 0 and variance 1, as far as the training text tells (`settle`): raw, a
+    layer's mean is half of it, and the layers differ in size.
     """
+
+    mean: Tensor  # (layers, dim)
+    deviation: Tensor  # (layers, dim)
 
     def __init__(
         self,
@@ -62,9 +70,14 @@ class WordVectors(nn.Module):
                 highways=0,
             )
             self.encoder = CharacterEncoder(shape, 3 * settings.characters)
+            # What the filters find is never negative: less its mean, dropout does not shake it.
+            self.centre = nn.BatchNorm1d(3 * settings.characters, affine=False, momentum=_MOMENTUM)
+            self.centre.num_batches_tracked = None  # nothing to keep: the momentum is given
         layers, self.elmo_dim = self._elmo_shape()
+        self.register_buffer("mean", torch.zeros(layers, self.elmo_dim))
+        self.register_buffer("deviation", torch.ones(layers, self.elmo_dim))
         mixes = {
-            name: ScalarMix(layers, l2=settings.l2)
+            name: ScalarMix(layers, l2=settings.l2, scale=_SCALE)
             for name, wanted in (("input", settings.at_input), ("output", settings.at_output))
             if wanted
         }
@@ -121,9 +134,21 @@ class WordVectors(nn.Module):
     def begin_with(self, words: Sequence[str], vectors: Tensor) -> None:
         """Begin with given vectors of words, which learn or do not, as the settings say."""
         assert self.table is not None
+        rows = self.lexicon.rows([words])[0]
         with torch.no_grad():
-            self.table.weight[self.lexicon.rows([words])[0]] = vectors
-        self.table.weight.requires_grad_(not self.settings.freeze_vectors)
+            self.table.weight[rows] = vectors
+        if self.settings.freeze_vectors:
+            self.table.weight.register_hook(
+                lambda grad: grad.index_fill(0, rows.to(grad.device), 0)
+            )
+
+    def settle(self, layers: Sequence[npt.NDArray[np.float32]]) -> None:
+        """Take the mean and deviation of each number from the layers of some sentences."""
+        told = np.concatenate(layers, 1)  # (layers, words, dim)
+        variance = told.var(1)
+        least = 1e-4 * variance.mean(1, keepdims=True) + 1e-12  # a number that never changes
+        self.mean.copy_(torch.from_numpy(told.mean(1)))
+        self.deviation.copy_(torch.from_numpy(np.sqrt(variance + least)))
 
     @property
     def _device(self) -> torch.device:
@@ -138,8 +163,13 @@ class WordVectors(nn.Module):
         return 0, 0
 
     def _layers(self, sentences: Sequence[Sentence]) -> Tensor | None:
+        """The layers, each number less its mean and divided by its deviation."""
         if not self.mixes:
             return None
+        raw = self._raw_layers(sentences)
+        return (raw - self.mean[:, None, None]) / self.deviation[:, None, None]
+
+    def _raw_layers(self, sentences: Sequence[Sentence]) -> Tensor:
         if self.frozen is not None:
             return self.frozen(sentences).to(self._device)
         assert self.bilm is not None
@@ -148,8 +178,7 @@ class WordVectors(nn.Module):
         batch = Batch.from_sentences(sentences, alphabet).to(self._device)
         chosen = self.settings.layers or tuple(range(self.bilm.config.layers + 1))
         layers, _ = self.bilm.read(self.bilm.encode(batch.chars), batch.words, layers=chosen)
-        inner = (batch.words[:, 2:] > 0)[..., None]  # a word stands where another or </S> follows
-        return layers[:, :, 1:-1] * inner
+        return layers[:, :, 1:-1]  # without the marks of a sentence's ends
 
     def _mixed(self, place: str, layers: Tensor | None, mask: Tensor) -> Tensor | None:
         if place not in self.mixes or layers is None:
@@ -162,5 +191,8 @@ class WordVectors(nn.Module):
         assert self.encoder is not None
         placed = place_words(sentences, marked=False)
         rows, _ = ByteAlphabet(self.encoder.config.width).encode(placed.types)
-        chars = torch.from_numpy(np.vstack([np.zeros_like(rows[:1]), rows])).to(self._device)
-        return F.embedding(torch.from_numpy(placed.words).to(self._device), self.encoder(chars))
+        features = self.encoder(torch.from_numpy(rows).to(self._device))
+        if len(features) > 1 or not self.training:  # one word alone has no variance
+            features = self.centre(features)
+        features = torch.cat([features.new_zeros(1, features.shape[1]), features])
+        return F.embedding(torch.from_numpy(placed.words).to(self._device), features)
