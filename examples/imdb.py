@@ -2,7 +2,8 @@
 
     python examples/imdb.py train.tsv dev.tsv --texts 400
 
-A file has a label, a tab and a review a line, packed or not; without files, examples/reviews.tsv.
+A file has a label, a tab and a review a line, packed or not. Of one file every fourth review is
+held out; without files it is examples/reviews.tsv.
 """
 
 import argparse
@@ -24,12 +25,17 @@ OWN = Path(__file__).with_name("reviews.tsv")
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("train", type=Path, nargs="?", default=OWN)
-    parser.add_argument("dev", type=Path, nargs="?", default=OWN)
+    parser.add_argument("dev", type=Path, nargs="?")
     parser.add_argument("--texts", type=int, default=400, help="how many of each file")
     parser.add_argument("--epochs", type=int, default=4)
     arguments = parser.parse_args()
     task = TASKS["texts"]
-    train, dev = (task.read(path)[: arguments.texts] for path in (arguments.train, arguments.dev))
+    train = task.read(arguments.train)[: arguments.texts]
+    if arguments.dev:
+        dev = task.read(arguments.dev)[: arguments.texts]
+    else:
+        train, dev = [e for n, e in enumerate(train) if n % 4 < 3], train[3::4]
+    print(f"{len(train)} reviews to learn from, {len(dev)} held out")
     model = elmokit.load()
 
     started = time.perf_counter()

@@ -64,5 +64,6 @@ def test_vectors_are_worked_out_once(run):
 
 def test_reviews_are_judged_in_two_ways(run):
     told = run("imdb.py", "--epochs", 1)
-    assert "one vector a text: {'accuracy': 1.0}" in told
-    assert "word by word: " in told
+    assert "18 reviews to learn from, 6 held out" in told
+    assert re.search(r"one vector a text: {'accuracy': [01]\.[0-9]+}", told)
+    assert re.search(r"word by word: {'accuracy': [01]\.[0-9]+}", told)

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from matplotlib.figure import Figure
-from runs import TITLES, print_table, runs_of, shown
+from runs import TITLES, WHERE, print_table, runs_of, shown
 
 SHARES = (0.01, 0.1, 1.0)
 
@@ -14,7 +14,7 @@ def main():
     found = {
         task: {
             elmo: {share: runs.scores(task, elmo, share=share) for share in SHARES}
-            for elmo in ("none", "input")
+            for elmo in ("none", WHERE[task])
         }
         for task in runs.tasks
     }

@@ -1,26 +1,25 @@
-"""Figure 2: how much of each layer the tasks learnt to use, at their input and their output."""
+"""Figure 2: how much of each layer the tasks learnt to use, where Table 1 put ELMo."""
 
 from pathlib import Path
 
-from matplotlib.figure import Figure
-from runs import TITLES, print_table, runs_of
+from runs import TITLES, WHERE, print_table, runs_of
+
+from elmokit.explore.mix import Shares, draw_mix
 
 
 def main():
-    runs, rows = runs_of(__doc__), []
+    runs, found = runs_of(__doc__), []
     for task in runs.tasks:
-        shares = runs.trained(task, "both", runs.seeds[0]).head.words.shares()
-        rows += [(f"{TITLES[task]}, {place}", numbers) for place, numbers in shares.items()]
-    layers = range(len(rows[0][1]))
-    shown = [[name, *(f"{number:.2f}" for number in numbers)] for name, numbers in rows]
-    print_table(["mix", *(f"layer {k}" for k in layers)], shown)
-    figure = Figure(figsize=(4, 1 + 0.4 * len(rows)))
-    axes = figure.subplots()
-    image = axes.imshow([numbers for _, numbers in rows], vmin=0, vmax=1, aspect="auto")
-    axes.set_yticks(range(len(rows)), [name for name, _ in rows])
-    axes.set_xticks(layers, [f"layer {k}" for k in layers])
-    figure.colorbar(image, label="share")
-    figure.savefig(Path("docs/paper-figure2.svg"), bbox_inches="tight", metadata={"Date": None})
+        shares = runs.trained(task, WHERE[task], runs.seeds[0]).head.words.shares()
+        found += [
+            Shares(Path(TITLES[task]), place, tuple(range(len(numbers))), tuple(numbers))
+            for place, numbers in shares.items()
+        ]
+    rows = [
+        [f"{own.folder}, {own.place}", *(f"{share:.2f}" for share in own.shares)] for own in found
+    ]
+    print_table(["mix", *(f"layer {k}" for k in found[0].layers)], rows)
+    draw_mix(Path("docs/paper-figure2.svg"), found)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,11 @@ TITLES = {
     "questions": "SQuAD", "entailment": "SNLI", "roles": "SRL", "coreference": "Coref",
     "ner": "NER", "sentiment": "SST-5", "pos": "POS",
 }  # fmt: skip
+# Where ELMo goes in: as in the paper, and for parts of speech at the input.
+WHERE = {
+    "questions": "both", "entailment": "both", "roles": "input", "coreference": "input",
+    "ner": "input", "sentiment": "input", "pos": "input",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,8 @@ python benchmarks/paper/table1.py --tasks ner pos --seeds 3
 import json
 import statistics
 
-from runs import TITLES, print_table, runs_of, shown
+from runs import TITLES, WHERE, print_table, runs_of, shown
 
-# Where ELMo goes in: as in the paper, and for parts of speech at the input.
-WHERE = {
-    "questions": "both", "entailment": "both", "roles": "input", "coreference": "input",
-    "ner": "input", "sentiment": "input", "pos": "input",
-}  # fmt: skip
 PAPER = {
     "questions": (81.1, 85.8), "entailment": (88.0, 88.7), "roles": (81.4, 84.6),
     "coreference": (67.2, 70.4), "ner": (90.15, 92.22), "sentiment": (51.4, 54.7),

@@ -88,7 +88,7 @@ def test_texts_and_pairs_are_labelled(elmo, train):
     assert [line and line["answer"] for line in map(json.loads, blank.splitlines())] == [None, "0"]
     failed(elmo("evaluate", "out-texts", "--text", "a"), "judged by a file of labelled examples")
     failed(
-        elmo("evaluate", "out-texts", "texts", "--per-sentence", "x"), "without --text and --per-s"
+        elmo("evaluate", "out-texts", "texts", "--per-sentence", "x"), "with no option but --json"
     )
     failed(
         elmo("classify", "out-texts", "--text", "a", "--split", "x"), "no splitter is called 'x'"

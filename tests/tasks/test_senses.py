@@ -52,8 +52,7 @@ def test_a_common_sense_is_nearer_the_more_that_counts(model):
         averages.choose(asked, often=-1.0)
 
 
-def test_first_senses_are_those_of_wordnet_or_of_tagged_text(tmp_path):
-    assert FirstSenses.of_uses(USES).choose(USES[0].instances[0]) == RIVER
+def test_first_senses_are_those_of_wordnet(tmp_path):
     (tmp_path / "index.sense").write_text(INDEX)
     wordnet = FirstSenses.of_wordnet(tmp_path / "index.sense")
     assert wordnet.choose(USES[0].instances[0]) == RIVER

@@ -58,10 +58,15 @@ def evaluate(
     """
     model, source = _model_and_source(names or [], text)
     if model is not None and (model[0] / "task.json").is_file():
-        if source is None or per_sentence is not None:
+        others = (split, state, precision, device, tokens_per_batch)
+        if (
+            source is None
+            or per_sentence is not None
+            or others != (None, "zero", "float32", "cpu", 4096)
+        ):
             raise InputError(
                 f"{model[0]}: a trained task is judged by a file of labelled examples; name one "
-                "after it, without --text and --per-sentence"
+                "after it, with no option but --json"
             )
         _evaluate_task(model[0], Path(source), as_json=as_json)
         return

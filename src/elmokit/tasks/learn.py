@@ -3,7 +3,7 @@
 import copy
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from elmokit.embedder import Embedder
 from elmokit.errors import InputError, NumericError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.language_model import LanguageModel
+from elmokit.progress import Progress
 from elmokit.tasks.batches import shuffled_batches
 from elmokit.tasks.checkpoint import Checkpoint, digest
 from elmokit.tasks.folder import (
@@ -107,7 +108,7 @@ def _read_once(
     batches = shuffled_batches(
         train, task.length, words=settings.words_per_batch, seed=(settings.seed, epoch)
     )
-    for batch in batches:
+    for batch in _counted(batches, task):
         left = 1 - (epoch + len(losses) / len(batches)) / settings.epochs
         for group in optimizer.param_groups:
             group["lr"] = group["pace"] * settings.learning_rate * left
@@ -123,6 +124,14 @@ def _read_once(
         optimizer.step()
         losses.append(loss.item())
     return sum(losses) / len(losses)
+
+
+def _counted(batches: Sequence[Sequence[Any]], task: Task) -> Iterator[Sequence[Any]]:
+    """The batches, and on a terminal how many of their examples are done."""
+    with Progress(sum(map(len, batches)), unit="examples") as shown:
+        for batch in batches:
+            yield batch
+            shown.advance(sentences=len(batch), words=sum(map(len, sentences_of(task, batch))))
 
 
 def _groups(head: Head) -> list[dict[str, Any]]:

@@ -55,15 +55,6 @@ class FirstSenses:
             ranks[entry] = min(ranks.get(entry, (1 << 30, "")), (int(parts[2]), parts[0]))
         return cls({entry: key for entry, (_, key) in ranks.items()})
 
-    @classmethod
-    def of_uses(cls, sentences: Iterable[Sensed]) -> "FirstSenses":
-        """By how often they are used in tagged text."""
-        counts: dict[Entry, dict[str, int]] = defaultdict(lambda: defaultdict(int))
-        for instance in _instances(sentences):
-            for key in instance.keys:
-                counts[entry_of(instance)][key] += 1
-        return cls({entry: max(found, key=found.__getitem__) for entry, found in counts.items()})
-
     def choose(self, instance: Instance) -> str | None:
         """The first sense, if the entry is known."""
         return self.keys.get(entry_of(instance))

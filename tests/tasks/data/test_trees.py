@@ -14,13 +14,6 @@ def test_the_root_labels_the_sentence(write):
     ]
 
 
-def test_all_phrases_are_there_on_demand(write):
-    assert [(" ".join(e.words), e.label) for e in read_trees(write(TREE), phrases=True)] == [
-        ("It works (", "3"), ("It", "2"), ("works (", "4"), ("works", "4"), ("(", "2"),
-        ("and/or", "1"),
-    ]  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("text", "says"),
     [

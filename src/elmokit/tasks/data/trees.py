@@ -1,11 +1,11 @@
-"""Trees of the Stanford Sentiment Treebank become labelled sentences, or labelled phrases.
+"""Trees of the Stanford Sentiment Treebank become labelled sentences.
 
 A tree a line: `(3 (2 It) (4 works))`. Brackets, quotes, slashes and asterisks, which the Penn
 Treebank escapes (`-LRB-`, `\\/`), are themselves again: a model of characters has seen them so.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from elmokit.tasks.data.example import Labelled
@@ -20,23 +20,16 @@ _SIGNS = {
 }  # fmt: skip
 
 
-def read_trees(
-    path: str | Path, *, phrases: bool = False, labels: Sequence[str] | None = SST_LABELS
-) -> list[Labelled]:
-    """The sentences with the labels of their roots, or all `phrases`, the whole sentence first."""
-    examples: list[Labelled] = []
-    for line in lines_of(path):
-        if line.blank:
-            continue
-        nodes = _phrases(line, labels)
-        examples += nodes if phrases else [next(nodes)]
+def read_trees(path: str | Path, *, labels: Sequence[str] | None = SST_LABELS) -> list[Labelled]:
+    """The sentences with the labels of their roots."""
+    examples = [_sentence(line, labels) for line in lines_of(path) if not line.blank]
     return some(examples, path, "a tree a line, as (3 (2 It) (4 works))")
 
 
-def _phrases(line: Line, labels: Sequence[str] | None) -> Iterator[Labelled]:
-    """All phrases of a tree: a phrase before the phrases in it."""
+def _sentence(line: Line, labels: Sequence[str] | None) -> Labelled:
+    """The words of a tree and its root's label; every other label is checked."""
     words: list[str] = []
-    nodes: list[tuple[str, int, int]] = []  # label, first word, the word after the last
+    nodes: list[tuple[str, int]] = []  # label, first word
     opened: list[int] = []  # nodes that are not closed yet
     before = ""
     for piece in _PIECE.findall(line.text):
@@ -44,25 +37,23 @@ def _phrases(line: Line, labels: Sequence[str] | None) -> Iterator[Labelled]:
             raise line.wrong(f"{piece!r} after the end of the tree, expected one tree a line")
         if piece == "(":
             opened.append(len(nodes))
-            nodes.append(("", len(words), len(words)))
+            nodes.append(("", len(words)))
         elif not opened:
             raise line.wrong(f"{piece!r} before a tree, expected (LABEL first")
         elif piece == ")":
-            label, first, _ = nodes[opened[-1]]
+            label, first = nodes[opened.pop()]
             if first == len(words):
                 raise line.wrong(f"a phrase ({label}) without a word, expected (LABEL WORD)")
-            nodes[opened.pop()] = label, first, len(words)
         elif before == "(":
-            nodes[-1] = known(piece, line, labels), len(words), len(words)
+            nodes[-1] = known(piece, line, labels), len(words)
         else:
             words.append(_unescaped(piece))
         before = piece
     if opened:
         raise line.wrong(f"{len(opened)} brackets are not closed; was the line cut short?")
-    for label, first, end in nodes:
-        if not label:
-            raise line.wrong("a phrase without a label, expected (LABEL …)")
-        yield Labelled(tuple(words[first:end]), label)
+    if not all(label for label, _ in nodes):
+        raise line.wrong("a phrase without a label, expected (LABEL …)")
+    return Labelled(tuple(words), nodes[0][0])
 
 
 def _unescaped(word: str) -> str:

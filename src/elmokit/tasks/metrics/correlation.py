@@ -19,12 +19,6 @@ def spearman(gold: _Numbers, predicted: _Numbers) -> float:
     return _pearson(_ranks(gold), _ranks(predicted))
 
 
-def pearson(gold: _Numbers, predicted: _Numbers) -> float:
-    """Pearson's correlation; nan where either list has one value only."""
-    check_lengths(gold, predicted)
-    return _pearson(_numbers(gold), _numbers(predicted))
-
-
 def _pearson(first: _Floats, second: _Floats) -> float:
     if np.ptp(first) == 0 or np.ptp(second) == 0:
         return float("nan")
