@@ -12,8 +12,10 @@ import pytest
 import elmokit
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.explore.build import build_index
+from elmokit.explore.folder_site import FolderSite
 from elmokit.explore.index import Index
 from elmokit.explore.nearest import FaissVectors
+from elmokit.explore.recipe import Begun, Recipe
 
 
 @pytest.fixture
@@ -29,10 +31,48 @@ def test_an_index_is_four_files(folder):
 
 
 def test_a_folder_with_something_else_is_left_alone(folder, model, tmp_path):
-    with pytest.raises(OutputError, match="not empty; name a new folder"):
+    with pytest.raises(OutputError, match="not empty, index is there; name a new folder"):
         build_index(model, [str(tmp_path / "text.txt")], tmp_path)
     with pytest.raises(InputError, match="no index there; make one first"):
         Index.open(tmp_path, model)
+
+
+def test_a_folder_with_something_hidden_is_left_alone(model, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "home" / ".git").mkdir(parents=True)
+    (tmp_path / "home" / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    with pytest.raises(OutputError, match=r"not empty, \.git is there; name a new folder"):
+        build_index(model, [str(tmp_path / "empty.txt")], tmp_path / "home")
+    assert [path.name for path in (tmp_path / "home").rglob("*")] == [".git", "HEAD"]
+
+
+def test_a_build_takes_away_only_what_it_made(tmp_path):
+    recipe = Recipe("m", "spaces", "sentences", "mean", "mean", "none", "flat")
+    with FolderSite.begin(tmp_path / "index", Begun(recipe, [])) as site:
+        (tmp_path / "index" / ".note").write_text("mine")
+        site.remove()
+    assert [path.name for path in (tmp_path / "index").iterdir()] == [".note"]
+
+
+def test_a_build_that_was_killed_at_its_first_file_begins_again(folder, model, tmp_path):
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / ".building.json.7.unfinished").write_text("{")
+    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "killed").close()
+    test_an_index_is_four_files(tmp_path / "killed")
+
+
+@pytest.mark.parametrize("next_step", ["change", "build"])
+def test_what_a_build_killed_at_its_end_left_is_taken_away(folder, model, tmp_path, next_step):
+    (folder / "building.json").write_text("{}")
+    (folder / "parts").mkdir()
+    np.save(folder / "parts" / "000000000000.npy", np.zeros((3, 12), np.float16))
+    if next_step == "change":
+        with Index.open(folder, model) as index:
+            index.delete([1])
+    else:
+        with pytest.raises(OutputError, match="an index already"):
+            build_index(model, [str(tmp_path / "text.txt")], folder)
+    test_an_index_is_four_files(folder)
 
 
 def test_cells_are_a_kind_too(model, folder, tmp_path):

@@ -1,5 +1,6 @@
 """A folder becomes a store: text in SQLite, vectors in FAISS beside it."""
 
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +23,7 @@ RECIPE, CATALOG, VECTORS, WHITENING = (
     "vectors.faiss",
     "whitening.npy",
 )
+BEGUN, PARTS = "building.json", "parts"  # there until a build has made the others
 
 _VECTORS_AT_ONCE = 2**15  # of one word: there may be millions
 
@@ -112,6 +114,7 @@ class FolderStore:
     def changing(self) -> Iterator[None]:
         """The right to change it, which one process has at a time."""
         with claim(self.folder):
+            clear_build(self.folder)
             before = len(self._vectors)
             if self._catalog.count()[2] > before:
                 raise InputError(
@@ -153,3 +156,12 @@ class FolderStore:
 def claim(folder: Path) -> Claim:
     """The right to change an index."""
     return Claim(folder, f"{folder}: another process changes this index; wait for its end")
+
+
+def clear_build(folder: Path) -> None:
+    """Remove what a build, which may have been killed at its very end, needs no more."""
+    if not (folder / BEGUN).exists():
+        return
+    if (folder / PARTS).exists():
+        shutil.rmtree(folder / PARTS)
+    (folder / BEGUN).unlink()

@@ -1,8 +1,7 @@
 """A folder becomes the site of a build: parts that outlive a kill, then the files of a store."""
 
-import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,16 @@ import numpy as np
 
 from elmokit.errors import InputError, OutputError
 from elmokit.explore.catalog import Catalog
-from elmokit.explore.folder import CATALOG, RECIPE, VECTORS, WHITENING, claim
+from elmokit.explore.folder import (
+    BEGUN,
+    CATALOG,
+    PARTS,
+    RECIPE,
+    VECTORS,
+    WHITENING,
+    claim,
+    clear_build,
+)
 from elmokit.explore.nearest import FaissVectors, choose_kind, load_faiss, sample_rows
 from elmokit.explore.passages import Passage, Row
 from elmokit.explore.recipe import Begun, Recipe
@@ -18,7 +26,8 @@ from elmokit.explore.site import HalfVectors, Kept
 from elmokit.whitening import Whitening
 from elmokit.whole import write_whole
 
-_BEGUN, _PARTS = "building.json", "parts"
+_OF_CATALOG = CATALOG, f"{CATALOG}-journal"  # SQLite's names
+_UNFINISHED = f".{BEGUN}.*.unfinished"  # what a kill leaves of the first file of a build
 
 
 class FolderSite:
@@ -53,14 +62,14 @@ class FolderSite:
     def keep(self, passages: Sequence[Passage], rows: Sequence[Row], vectors: HalfVectors) -> None:
         """Keep a part; one that a killed build left is written over."""
         _, first, _ = self._catalog.count()
-        path = self.folder / _PARTS / f"{first:012}.npy"
+        path = self.folder / PARTS / f"{first:012}.npy"
         write_whole(path, lambda file: np.save(file, vectors))
         self._catalog.add(passages, rows, first=first)
         self._catalog.commit()
 
     def parts(self) -> Iterator[HalfVectors]:
         """The vectors of each part."""
-        for path in sorted((self.folder / _PARTS).glob("[0-9]*.npy")):
+        for path in sorted((self.folder / PARTS).glob("[0-9]*.npy")):
             yield np.load(path, allow_pickle=False)
 
     def finish(self, recipe: Recipe, whitening: Whitening) -> None:
@@ -71,12 +80,16 @@ class FolderSite:
         store.save()
         text = replace(recipe, kind=store.kind).text().encode()
         write_whole(self.folder / RECIPE, lambda file: file.write(text))  # now it is an index
-        shutil.rmtree(self.folder / _PARTS)
-        (self.folder / _BEGUN).unlink()
+        clear_build(self.folder)
 
     def remove(self) -> None:
-        """Leave nothing."""
-        shutil.rmtree(self.folder)
+        """Leave nothing of the build, and no folder where it was alone there."""
+        self._catalog.close()
+        for name in _OF_CATALOG:
+            (self.folder / name).unlink(missing_ok=True)
+        clear_build(self.folder)
+        with suppress(OSError):  # something else is in it
+            self.folder.rmdir()
 
     def _fill(self, recipe: Recipe, whitening: Whitening) -> FaissVectors:
         rows = self.kept().vectors
@@ -92,14 +105,23 @@ class FolderSite:
 def _leave_word(folder: Path, begun: str) -> None:
     """Leave word of what is built, or check that it is what was begun."""
     if (folder / RECIPE).exists():
+        clear_build(folder)
         raise OutputError(f"{folder}: an index already; add to it, or name another folder")
-    if not (folder / _BEGUN).exists():
-        if any(not path.name.startswith(".") for path in folder.iterdir()):
-            raise OutputError(f"{folder}: not empty; name a new folder")
-        write_whole(folder / _BEGUN, lambda file: file.write(begun.encode()))
-    elif (folder / _BEGUN).read_bytes() != begun.encode():
+    if not (folder / BEGUN).exists():
+        _check_empty(folder)
+        write_whole(folder / BEGUN, lambda file: file.write(begun.encode()))
+    elif (folder / BEGUN).read_bytes() != begun.encode():
         raise InputError(
             f"{folder}: its build was begun with other files, options or another model; repeat "
             "those, or remove the folder"
         )
-    (folder / _PARTS).mkdir(exist_ok=True)
+    (folder / PARTS).mkdir(exist_ok=True)
+
+
+def _check_empty(folder: Path) -> None:
+    """Refuse a folder that has anything in it but what a killed build wrote of its first file."""
+    for path in sorted(folder.iterdir()):
+        if not path.match(_UNFINISHED):
+            raise OutputError(f"{folder}: not empty, {path.name} is there; name a new folder")
+    for path in folder.glob(_UNFINISHED):
+        path.unlink()
