@@ -3,9 +3,12 @@
 import json
 import socket
 import time
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 import pytest
+
+from elmokit.server import running
 
 FORM = {"texts": ["a"]}
 
@@ -107,6 +110,45 @@ def test_a_client_that_does_not_read_its_answer_harms_nobody(serving, language_m
         assert (status, "take most of 2,000,000 bytes" in sentence) == (429, True)
         generous.wait_until(lambda: generous.desk.metrics.requests["/embed", 200] == 1)
     assert len(generous.told("/embed", json.loads(body))["sentences"]) == 350
+
+
+@pytest.mark.parametrize(
+    "said", [b"", b"GET /health HTTP/1.1\r\nHo", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /"]
+)
+def test_a_connection_that_brings_no_request_is_dropped(strict, said):
+    with _connected(strict) as idle:
+        idle.sendall(said)
+        answer = b""
+        with suppress(ConnectionResetError):
+            while part := idle.recv(1000):
+                answer += part
+    assert answer.startswith(b"HTTP/1.1 200 ") == (b"\r\n\r\n" in said)
+
+
+def test_idle_connections_do_not_shut_the_service(serving, language_model, monkeypatch):
+    monkeypatch.setattr(running, "_CONNECTIONS", 5)
+    small = serving(language_model, seconds=2)
+    idle = [_connected(small) for _ in range(5)]
+    for one in idle:
+        one.sendall(b"GET /health HTTP/1.1\r\n")
+    small.wait_until(lambda: small.ask("/health")[0] == 503)
+    small.wait_until(lambda: small.ask("/health")[0] == 200)
+    for one in idle:
+        one.close()
+
+
+def test_a_client_that_takes_nothing_is_dropped_in_the_end(serving, language_model, monkeypatch):
+    monkeypatch.setattr(running, "_CONNECTIONS", 2)  # the one that asks is counted too
+    small = serving(language_model, seconds=1)
+    body = json.dumps({"texts": [[f"w{k}" for k in range(20)]] * 350}).encode()
+    with _connected(small, buffer=4096) as deaf:
+        deaf.sendall(
+            b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body) + body
+        )
+        assert deaf.recv(12) == b"HTTP/1.1 200"
+        assert small.ask("/health")[0] == 503
+        small.wait_until(lambda: small.ask("/health")[0] == 200)
 
 
 def test_vectors_that_would_take_too_much_memory_are_refused(serving, language_model):

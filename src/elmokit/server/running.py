@@ -11,6 +11,7 @@ from fastapi import APIRouter
 
 from elmokit.errors import InputError
 from elmokit.server.app import make_app
+from elmokit.server.connection import punctual
 from elmokit.server.desk import Desk
 
 # So long, after the last answer was computed, clients may take to receive theirs.
@@ -35,7 +36,7 @@ def listening(
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            http="h11",
+            http=punctual(desk.limits.seconds),
             ws="none",
             loop="asyncio",
             lifespan="on",
