@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.errors import FormatError, InputError, OutputError
+from elmokit.errors import FormatError, InputError, OutputError, ServiceError
 from elmokit.explore.build import build_index
 from elmokit.explore.folder_site import FolderSite
 from elmokit.explore.index import Index
 from elmokit.explore.nearest import FaissVectors
+from elmokit.explore.passages import Passage, Row
 from elmokit.explore.recipe import Begun, Recipe
 
 
@@ -23,6 +24,18 @@ def folder(model, tmp_path):
     (tmp_path / "text.txt").write_text("He will play the violin. She was late.\nIt rained.\n")
     build_index(model, [str(tmp_path / "text.txt")], tmp_path / "index").close()
     return tmp_path / "index"
+
+
+@pytest.fixture
+def new(tmp_path):
+    """Files with a line each."""
+
+    def write(line):
+        path = tmp_path / f"{line}.txt"
+        path.write_text(line + "\n")
+        return str(path)
+
+    return write
 
 
 def test_an_index_is_four_files(folder):
@@ -83,13 +96,81 @@ def test_cells_are_a_kind_too(model, folder, tmp_path):
         assert index.search("It rained.", k=9)[0].found.text == "It rained."
 
 
-def test_who_opened_before_another_added_must_open_again(folder, model, tmp_path):
-    (tmp_path / "new.txt").write_text("Something new.\n")
+def texts_of(index, query):
+    return [hit.found.text for hit in index.search(query, k=20)]
+
+
+def test_what_another_process_changed_is_seen(folder, model, new):
     with Index.open(folder, model) as first, Index.open(folder, model) as second:
-        first.add([str(tmp_path / "new.txt")])
-        with pytest.raises(InputError, match="another process added to this index since"):
-            second.delete([1])
-        assert len(second.search("Something new.", k=20)) == 3  # as it was
+        first.add([new("Something new.")])
+        assert texts_of(second, "Something new.")[0] == "Something new."
+        second.delete([1])
+        assert sorted(texts_of(first, "It.")) == ["It rained.", "She was late.", "Something new."]
+
+
+def test_uses_that_another_process_added_are_seen(folder, model, new, tmp_path):
+    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "uses", unit="words").close()
+    with Index.open(tmp_path / "uses", model) as one, Index.open(tmp_path / "uses", model) as two:
+        one.add([new("We play it.")])
+        assert len(two.search_word("play", "We play it.")) == 2
+
+
+def test_what_another_process_added_and_deleted_is_not_mistaken(folder, model, new):
+    with Index.open(folder, model) as first, Index.open(folder, model) as second:
+        name = new("Something new.")
+        first.add([name])
+        first.delete(first.passages_of(name))
+        second.add([new("Quite another thing!")])
+        first.add([new("The end.")])
+    with Index.open(folder, model) as opened:
+        for text in ("Quite another thing!", "The end.", "It rained."):
+            assert texts_of(opened, text)[0] == text
+
+
+def test_an_add_that_fails_leaves_no_vectors(folder, model, new, tmp_path):
+    (tmp_path / "bad.txt").write_bytes(b"A good line that is far away.\n" * 3 + b"\xff\n")
+    model.tokens_per_batch = 1  # the good lines are added before the bad one is met
+    with Index.open(folder, model) as index:
+        with pytest.raises(InputError, match="line 4: not UTF-8"):
+            index.add([str(tmp_path / "bad.txt")])
+        index.add([new("Something new.")])
+    assert len(FaissVectors.open(folder / "vectors.faiss", kind="flat")) == 4
+
+
+def test_an_index_is_opened_while_another_process_adds(folder, model, new, monkeypatch):
+    read, added = FaissVectors.open, []
+
+    def read_before_an_add(path, *, kind):
+        vectors = read(path, kind=kind)
+        added.extend([] if added else [writer.add([new("Something new.")])])
+        return vectors
+
+    with Index.open(folder, model) as writer:
+        monkeypatch.setattr(FaissVectors, "open", read_before_an_add)
+        with Index.open(folder, model) as opened:
+            assert texts_of(opened, "Something new.")[0] == "Something new."
+
+
+def test_an_index_is_searched_while_another_process_adds(folder, model):
+    long = Passage("long.txt", 1, 0, 9, "long " * 2**18, (("long",),))  # more than SQLite caches
+    with Index.open(folder, model) as writer, Index.open(folder, model) as reader:
+        with writer.store.changing():
+            for _ in range(8):
+                writer.store.add([long], [Row(0)], writer.encode("long")[None])
+            assert len(texts_of(reader, "It rained.")) == 3
+        assert len(texts_of(reader, "It rained.")) == 11
+
+
+def test_who_asks_while_another_process_writes_is_told_to_ask_again(folder, model, monkeypatch):
+    monkeypatch.setattr("elmokit.explore.catalog._SECONDS_WAITED", 0.01)
+    with Index.open(folder, model) as index:
+        writer = sqlite3.connect(folder / "passages.sqlite")
+        writer.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ServiceError, match="another process is writing to it") as refused:
+            index.search("It rained.")
+        assert (refused.value.status, refused.value.retry_after) == (503, 1)
+        writer.close()
+        assert index.search("It rained.", k=1)[0].found.text == "It rained."
 
 
 def test_vectors_that_the_catalog_does_not_know_are_passed_over(folder, model):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import FormatError
+from elmokit.errors import FormatError, ServiceError
 from elmokit.explore.passages import Passage, Row
 from elmokit.explore.store import Found
 
@@ -30,6 +30,7 @@ CREATE INDEX by_file ON passages(file);
 CREATE INDEX by_passage ON vectors(passage);
 CREATE INDEX by_form ON vectors(form) WHERE form IS NOT NULL;
 """
+_SECONDS_WAITED = 5.0  # for another process to have written
 _AT_ONCE = 500  # ids in one question: SQLite takes no more than some thousands
 
 
@@ -39,7 +40,7 @@ class Catalog:
     def __init__(self, path: Path) -> None:
         self._path = path
         # One thread at a time: a service opens an index in one and searches it in another.
-        self._rows = sqlite3.connect(path, check_same_thread=False)
+        self._rows = sqlite3.connect(path, timeout=_SECONDS_WAITED, check_same_thread=False)
 
     @classmethod
     def create(cls, path: Path) -> "Catalog":
@@ -60,6 +61,12 @@ class Catalog:
     def close(self) -> None:
         """Let go of the file; what was not committed is undone."""
         self._rows.close()
+
+    def version(self) -> int:
+        """A number that is another one after another process, or another catalog, committed."""
+        with self._explained():
+            (version,) = self._rows.execute("PRAGMA data_version").fetchone()
+        return int(version)
 
     def commit(self) -> None:
         """Keep what was changed."""
@@ -155,6 +162,12 @@ class Catalog:
         try:
             yield
         except sqlite3.DatabaseError as error:
+            if "locked" in str(error):  # Python 3.10 does not tell SQLite's number of it
+                raise ServiceError(
+                    f"{self._path}: another process is writing to it; ask again when it has",
+                    status=503,
+                    retry_after=1,
+                ) from None
             raise FormatError(
                 f"{self._path}: SQLite cannot use it ({error}); build the index again"
             ) from None

@@ -32,30 +32,21 @@ class FolderStore:
     """The store of a folder.
 
     What the catalog of passages does not know is not in the store, whatever FAISS holds: a process
-    that is killed between the two leaves it as it was.
+    that is killed between the two leaves it as it was. The vectors are read again when another
+    process has changed the catalog.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        *,
-        recipe: Recipe,
-        whitening: Whitening,
-        catalog: Catalog,
-        vectors: FaissVectors,
+        self, folder: Path, *, recipe: Recipe, whitening: Whitening, catalog: Catalog
     ) -> None:
         self.folder, self.name = folder, str(folder)
         self.recipe, self.whitening = recipe, whitening
-        self._catalog, self._vectors = catalog, vectors
+        self._catalog = catalog
+        self._vectors: FaissVectors
+        self._version: int | None = None  # the catalog's, when the vectors were read
+        self._coming: list[tuple[Sequence[Passage], Sequence[Row], int]] = []
         self._leaving: list[int] = []
-        _, known, after = catalog.count()
-        if after > len(vectors):
-            raise FormatError(
-                f"{folder / CATALOG}: knows {after} vectors, but {VECTORS} has {len(vectors)}; "
-                "build the index again"
-            )
-        if known < len(vectors):
-            vectors.delete([*set(range(len(vectors))).difference(catalog.vectors())])
+        self._catch_up()
 
     @classmethod
     def open(cls, folder: Path) -> "FolderStore":
@@ -65,13 +56,11 @@ class FolderStore:
             remedy = "its build did not end: start it again" if begun else "make one first"
             raise InputError(f"{folder}: no index there; {remedy} (elmo index build)")
         recipe = Recipe.of((folder / RECIPE).read_bytes(), str(folder / RECIPE))
-        assert recipe.kind != "auto"
-        vectors = FaissVectors.open(folder / VECTORS, kind=recipe.kind)
         path = folder / WHITENING
         whitening = Whitening.of(path.read_bytes(), str(path))
         catalog = Catalog.open(folder / CATALOG)
         try:
-            return cls(folder, recipe=recipe, whitening=whitening, catalog=catalog, vectors=vectors)
+            return cls(folder, recipe=recipe, whitening=whitening, catalog=catalog)
         except BaseException:
             catalog.close()
             raise
@@ -87,13 +76,15 @@ class FolderStore:
 
     def nearest(self, query: Vectors, k: int) -> list[Hit]:
         """The k vectors nearest to a query, (dim,), the nearest first."""
+        self._catch_up()
         scores, ids = self._vectors.search(query[None], k)
         there = ids[0] >= 0
         return self._hits(ids[0][there].tolist(), scores[0][there])
 
     def nearest_uses(self, word: str, query: Vectors, k: int) -> list[Hit]:
         """The k uses of a word, whatever its case, nearest to a query; all were compared."""
-        uses = [use for use in self._catalog.uses_of(word) if use < len(self._vectors)]
+        self._catch_up()
+        uses = [use for use in self._catalog.uses_of(word) if use in self._vectors]
         if not uses:
             return []
         starts = range(0, len(uses), _VECTORS_AT_ONCE)
@@ -112,40 +103,64 @@ class FolderStore:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        """The right to change it, which one process has at a time."""
+        """The right to change it, which one process has at a time.
+
+        The catalog is written at the end only: meanwhile others search.
+        """
         with claim(self.folder):
             clear_build(self.folder)
-            before = len(self._vectors)
-            if self._catalog.count()[2] > before:
-                raise InputError(
-                    f"{self.folder}: another process added to this index since it was opened; "
-                    "open it again"
-                )
+            self._catch_up()
             try:
                 yield
-                if len(self._vectors) > before:
-                    self._vectors.save()
-                self._catalog.commit()
-                self._vectors.delete(self._leaving)
+                self._keep()
             except BaseException:
                 self._catalog.undo()
-                self._vectors.delete(range(before, len(self._vectors)))
+                if self._coming:
+                    self._version = None  # the vectors have rows that nobody knows
                 raise
             finally:
-                self._leaving = []
+                self._coming, self._leaving = [], []
 
     def add(self, passages: Sequence[Passage], rows: Sequence[Row], vectors: Vectors) -> None:
         """Take passages, and the vectors of what stands in them, (rows, dim)."""
-        self._catalog.add(passages, rows, first=len(self._vectors))
+        self._coming.append((passages, rows, len(self._vectors)))
         self._vectors.add(vectors)
 
     def delete(self, ids: Sequence[int]) -> None:
         """Forget passages that are there."""
-        self._leaving += self._catalog.delete(ids)
+        self._leaving += ids
 
     def close(self) -> None:
         """Let go of the files."""
         self._catalog.close()
+
+    def _catch_up(self) -> None:
+        """Read the vectors where they are not those that the catalog speaks of."""
+        version = self._catalog.version()
+        if version == self._version:
+            return
+        assert self.recipe.kind != "auto"
+        # The catalog first: who adds writes the vectors before it.
+        _, known, after = self._catalog.count()
+        vectors = FaissVectors.open(self.folder / VECTORS, kind=self.recipe.kind)
+        if after > len(vectors):
+            raise FormatError(
+                f"{self.folder / CATALOG}: knows {after} vectors, but {VECTORS} has "
+                f"{len(vectors)}; build the index again"
+            )
+        if known < len(vectors):
+            vectors.delete([*set(range(len(vectors))).difference(self._catalog.vectors())])
+        self._vectors, self._version = vectors, version
+
+    def _keep(self) -> None:
+        """Write what came and went, the vectors first."""
+        if self._coming:
+            self._vectors.save()
+        for passages, rows, first in self._coming:
+            self._catalog.add(passages, rows, first=first)
+        gone = self._catalog.delete(self._leaving)
+        self._catalog.commit()
+        self._vectors.delete(gone)
 
     def _hits(self, ids: Sequence[int], scores: Vectors) -> list[Hit]:
         known = self._catalog.found(ids)  # without those that another process has deleted

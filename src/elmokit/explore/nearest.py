@@ -77,6 +77,10 @@ class FaissVectors:
         """How many were ever added: the next one's id."""
         return int(self._index.ntotal)
 
+    def __contains__(self, id_: int) -> bool:
+        """Whether it was added, and not deleted."""
+        return 0 <= id_ < len(self) and id_ not in self._gone
+
     def add(self, vectors: Vectors) -> None:
         """Take more vectors, (rows, dim)."""
         self._index.add(vectors)
