@@ -24,7 +24,7 @@ Sentence = tuple[str, ...]
 
 _FORGOTTEN = 0.02  # share of words that learning reads as unknown, so that unknown means something
 _SCALE = 0.2  # of a mix at first: about as loud as what else is read of a word
-_MOMENTUM = 0.05  # of the mean and variance of what characters say
+_MOMENTUM = 0.05  # of the mean of what characters say
 
 
 class Read(NamedTuple):
@@ -45,6 +45,7 @@ class WordVectors(nn.Module):
 
     mean: Tensor  # (layers, dim)
     deviation: Tensor  # (layers, dim)
+    usual: Tensor  # what characters say of most words: less it, dropout does not shake the rest
 
     def __init__(
         self,
@@ -70,9 +71,7 @@ class WordVectors(nn.Module):
                 highways=0,
             )
             self.encoder = CharacterEncoder(shape, 3 * settings.characters)
-            # What the filters find is never negative: less its mean, dropout does not shake it.
-            self.centre = nn.BatchNorm1d(3 * settings.characters, affine=False, momentum=_MOMENTUM)
-            self.centre.num_batches_tracked = None  # nothing to keep: the momentum is given
+            self.register_buffer("usual", torch.zeros(3 * settings.characters))
         layers, self.elmo_dim = self._elmo_shape()
         self.register_buffer("mean", torch.zeros(layers, self.elmo_dim))
         self.register_buffer("deviation", torch.ones(layers, self.elmo_dim))
@@ -192,7 +191,8 @@ class WordVectors(nn.Module):
         placed = place_words(sentences, marked=False)
         rows, _ = ByteAlphabet(self.encoder.config.width).encode(placed.types)
         features = self.encoder(torch.from_numpy(rows).to(self._device))
-        if len(features) > 1 or not self.training:  # one word alone has no variance
-            features = self.centre(features)
-        features = torch.cat([features.new_zeros(1, features.shape[1]), features])
+        if self.training:
+            pace = _MOMENTUM if self.usual.any() else 1.0
+            self.usual.lerp_(features.detach().mean(0), pace)
+        features = torch.cat([features.new_zeros(1, features.shape[1]), features - self.usual])
         return F.embedding(torch.from_numpy(placed.words).to(self._device), features)
