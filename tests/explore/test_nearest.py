@@ -1,5 +1,6 @@
 import sys
 
+import faiss
 import numpy as np
 import pytest
 
@@ -59,6 +60,19 @@ def test_what_was_deleted_is_passed_over_and_what_was_added_is_found(tmp_path, k
     assert len(store) == 201
     assert store.search(new, 1)[1].tolist() == [[200]]
     np.testing.assert_allclose(store.vectors([200, 3]), [new[0], vectors[3]], atol=1e-3)
+
+
+def test_what_was_deleted_is_listed_once_for_many_searches(tmp_path, monkeypatch):
+    select, made = faiss.IDSelectorBatch, []
+    monkeypatch.setattr(faiss, "IDSelectorBatch", lambda ids: made.append([*ids]) or select(ids))
+    vectors = random_unit(200)
+    store = make_store(tmp_path / "s", "flat", vectors)
+    for gone in ([5], [9, 6]):
+        store.delete(gone)
+        for query in (5, 6, 7):
+            found = store.search(vectors[query : query + 1], 1)[1].item()
+            assert (found == query) == (query in store)
+    assert made == [[5], [5, 6, 9]]
 
 
 @pytest.mark.parametrize(("kind", "least"), [("flat", 1), ("hnsw", 0.9), ("ivf", 0.9)])

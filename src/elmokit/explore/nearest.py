@@ -32,6 +32,7 @@ class FaissVectors:
     def __init__(self, path: Path, index: Any, kind: Kind) -> None:
         self._path, self._index, self.kind = path, index, kind
         self._gone: set[int] = set()
+        self._others: Any = None  # FAISS's word for all but those, made when it is asked for
 
     @classmethod
     def create(cls, path: Path, *, kind: Kind, sample: Vectors, rows: int) -> "FaissVectors":
@@ -88,6 +89,7 @@ class FaissVectors:
     def delete(self, ids: Sequence[int]) -> None:
         """Leave these out of every search from now on."""
         self._gone.update(ids)
+        self._others = None
 
     def search(self, queries: Vectors, k: int) -> tuple[Vectors, Ids]:
         """Cosines and ids of the nearest, (queries, k) each, nearest first; id -1: there are less.
@@ -120,8 +122,10 @@ class FaissVectors:
         faiss = load_faiss()
         options, wider = {}, len(self) / (len(self) - len(self._gone))  # deleted ones are met too
         if self._gone:
-            gone = faiss.IDSelectorBatch(np.array(sorted(self._gone), np.int64))
-            options["sel"] = faiss.IDSelectorNot(gone)
+            if self._others is None:
+                gone = faiss.IDSelectorBatch(np.array(sorted(self._gone), np.int64))
+                self._others = faiss.IDSelectorNot(gone)
+            options["sel"] = self._others
         if self.kind == "hnsw":
             width = int(max(_SEARCH_WIDTH, 2 * k) * wider)
             return faiss.SearchParametersHNSW(efSearch=width, **options)
