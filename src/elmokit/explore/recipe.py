@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.embedder import Embedder
-from elmokit.errors import FormatError, InputError
+from elmokit.errors import FormatError, InputError, NumericError
 from elmokit.explore.nearest import Kind
 from elmokit.explore.passages import Passage, Row, Unit
 from elmokit.formats.record import parse_record
@@ -18,6 +18,8 @@ from elmokit.text.split import splitter
 from elmokit.whitening import Way
 
 Layers = Literal["mean", "top", "concat"] | int
+
+_MOST = np.finfo(np.float16).max  # a number of a vector is kept in two bytes
 
 
 @dataclass(frozen=True)
@@ -93,12 +95,25 @@ def read_vectors(
         if recipe.unit == "words":
             places = [place for place, word in enumerate(passage.words) if is_word(word)]
             rows += (Row(number, passage.words[place], place) for place in places)
+            _check_numbers(words[places], passage)
             vectors.extend(words[places].astype(np.float16))  # as they are kept: there are many
         else:
             rows.append(Row(number))
             vectors.append(reduction.pool(words))
+            _check_numbers(vectors[-1], passage)
     empty = np.zeros((0, recipe.dim(embedder)), np.float32)
     return rows, np.stack(vectors).astype(np.float32) if vectors else empty
+
+
+def _check_numbers(vectors: npt.NDArray[np.floating], passage: Passage) -> None:
+    """Refuse what is not finite, or will not be where it is kept."""
+    if (np.abs(vectors) <= _MOST).all():
+        return
+    where = f"{passage.file}, line {passage.line}" if passage.file else f"query {passage.text!r}"
+    raise NumericError(
+        f"{where}: the model gives a vector that is not finite, or beyond float16 ({_MOST:.0f}); "
+        "look at its weights"
+    )
 
 
 def is_word(word: str) -> bool:
