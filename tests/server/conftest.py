@@ -77,6 +77,7 @@ def serving():
             groups = [gate.router, view_routes(desk, shelf or Shelf()), file_routes()]
             url = running.enter_context(listening(desk, token=token, groups=groups))
             running.callback(gate.release.set)
+            running.callback(gate.release_aside.set)
             if model is not None:
                 desk.open(model)
             return Served(url, desk, gate)
@@ -90,10 +91,11 @@ def served(serving, language_model, shelf):
 
 
 class Gate:
-    """A route of its own, /hold, that keeps the model busy until it is released."""
+    """Routes of its own that keep the model busy, or the thread for texts, until released."""
 
     def __init__(self, desk):
         self.entered, self.release = threading.Event(), threading.Event()
+        self.entered_aside, self.release_aside = threading.Event(), threading.Event()
         self.router = APIRouter()
 
         @self.router.post("/hold", include_in_schema=False)
@@ -101,10 +103,18 @@ class Gate:
             job = Job(Sentences([], []), 1, self._hold)
             return await desk.ask(lambda _: job, request.scope[END])
 
+        @self.router.post("/hold_aside", include_in_schema=False)
+        async def hold_aside():
+            return await desk.aside(self._hold_aside)
+
     def _hold(self, _, jobs):
         self.entered.set()
         assert self.release.wait(20)
         return ["held" for _ in jobs]
+
+    def _hold_aside(self):
+        self.entered_aside.set()
+        return self.release_aside.wait(20)
 
 
 class Served:

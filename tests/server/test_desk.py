@@ -112,6 +112,31 @@ def test_a_late_answer_is_none_and_the_service_goes_on(narrow):
     assert narrow.told("/score", {"texts": ["word1"]})
 
 
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("/encode", {"texts": [["a"]]}),
+        ("/uses", {"word": "bank", "texts": [["a", "bank"], ["the", "bank"]]}),
+        ("/similarity", {"first": ["a"], "second": ["b"]}),
+    ],
+)
+def test_what_is_made_of_vectors_is_in_time_too_or_not_at_all(narrow, path, form):
+    narrow.gate.release_aside.clear()
+    narrow.gate.entered_aside.clear()
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            with narrow.held():
+                waiting = pool.submit(narrow.refused, path, form)
+                narrow.wait_until(lambda: narrow.desk.waiting == 2)
+                aside = pool.submit(narrow.told, "/hold_aside", b"")  # after the form was prepared
+                assert narrow.gate.entered_aside.wait(20)
+            status, sentence = waiting.result(10)  # the vectors are there, but not what is made
+        finally:
+            narrow.gate.release_aside.set()
+        assert (status, "no answer within 1 seconds" in sentence) == (503, True)
+        assert aside.result() is True
+
+
 def test_a_client_that_leaves_is_dropped_from_the_queue(served):
     tokens = served.desk.metrics.tokens
     with served.held():

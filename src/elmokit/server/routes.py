@@ -1,9 +1,8 @@
 """Paths become answers of a model: what each route takes, asks for and gives back."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import numpy as np
 from fastapi import APIRouter, Body, Depends, Header, Request
@@ -16,6 +15,8 @@ from elmokit.server.desk import Desk
 from elmokit.server.guard import END
 from elmokit.server.jobs import Embedded, Job, embedding, filling, guessing, scoring
 from elmokit.server.sentences import Sentences
+
+Made = TypeVar("Made")
 
 
 async def _end_of(request: Request) -> ExitStack:
@@ -72,13 +73,14 @@ def model_routes(desk: Desk) -> APIRouter:
         def prepare(embedder: Embedder) -> Job[Embedded]:
             return embedding(embedder, cut(embedder, form.texts), reduction.layers, "both")
 
+        def pool(found: Embedded) -> Vectors:
+            return _pooled(found, reduction, len(form.texts), dim)
+
         kind = replies.choose_form(accept, replies.NPY)
         reduction = Reduction.of(form.layers, form.pooling)
         embedder = desk.embedder
-        found = await desk.ask(prepare, end)
-        end.callback(found.vectors.clear)
         dim = embedder.dim * (embedder.layers if form.layers == "concat" else 1)
-        vectors = await desk.aside(partial(_pooled, found, reduction, len(form.texts), dim))
+        vectors = await ask_and_make(desk, prepare, pool, end)
         if kind == replies.NPY:
             return Response(replies.npy(vectors), media_type=kind)
         replies.check_finite([vectors])
@@ -144,6 +146,22 @@ def _pooled(embedded: Embedded, reduction: Reduction, texts: int, dim: int) -> V
         of_text[text].append(vectors)
     pooled = [reduction.of_text(sentences, dim) for sentences in of_text]
     return np.stack(pooled) if pooled else np.zeros((0, dim), np.float32)
+
+
+async def ask_and_make(
+    desk: Desk,
+    prepare: Callable[[Embedder], Job[Embedded]],
+    make: Callable[[Embedded], Made],
+    end: ExitStack,
+) -> Made:
+    """What `make` makes of the vectors of a job: both steps wait once, and in time."""
+
+    async def answer(embedder: Embedder) -> Made:
+        found = await desk.read(embedder, prepare, end)
+        end.callback(found.vectors.clear)
+        return await desk.aside(lambda: make(found))
+
+    return await desk.during(answer)
 
 
 def _streamed(pieces: Iterable[bytes], kind: str) -> Response:

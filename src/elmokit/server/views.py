@@ -22,7 +22,7 @@ from elmokit.server import forms, replies
 from elmokit.server.desk import Desk
 from elmokit.server.jobs import Embedded, Job, embedding
 from elmokit.server.limits import Limits
-from elmokit.server.routes import End, example, told
+from elmokit.server.routes import End, ask_and_make, example, told
 from elmokit.server.sentences import Sentences, check_characters, too_much
 from elmokit.server.shelf import Shelf
 
@@ -38,20 +38,24 @@ def view_routes(desk: Desk, shelf: Shelf) -> APIRouter:
     @router.post("/uses", **told("/uses", forms.UsesReply))
     async def uses(form: Annotated[forms.UsesForm, example("/uses")], end: End) -> Response:
         """Every use of a word as a point of each layer's plane of most variance."""
-        found = await desk.ask(lambda embedder: _using(embedder, form, desk.limits), end)
-        end.callback(found.vectors.clear)
-        replies.check_finite(found.vectors)
-        return JSONResponse(await desk.aside(partial(_mapped, found, form)))
+
+        def prepare(embedder: Embedder) -> Job[Embedded]:
+            return _using(embedder, form, desk.limits)
+
+        return JSONResponse(
+            await ask_and_make(desk, prepare, lambda found: _mapped(found, form), end)
+        )
 
     @router.post("/similarity", **told("/similarity", forms.SimilarityReply))
     async def similarity(
         form: Annotated[forms.SimilarityForm, example("/similarity")], end: End
     ) -> Response:
         """The cosine of each word of a text with each of another, in each layer."""
-        found = await desk.ask(lambda embedder: _comparing(embedder, form, desk.limits), end)
-        end.callback(found.vectors.clear)
-        replies.check_finite(found.vectors)
-        return JSONResponse(await desk.aside(partial(_compared, found)))
+
+        def prepare(embedder: Embedder) -> Job[Embedded]:
+            return _comparing(embedder, form, desk.limits)
+
+        return JSONResponse(await ask_and_make(desk, prepare, _compared, end))
 
     @router.get("/mixes", **told("/mixes", forms.MixesReply))
     async def mixes() -> Response:
@@ -121,6 +125,7 @@ def _uses_of(sentences: Sentences, form: forms.UsesForm) -> list[tuple[int, Use]
 
 def _mapped(found: Embedded, form: forms.UsesForm) -> dict[str, Any]:
     """The uses, their groups and their places, as UsesReply has them."""
+    replies.check_finite(found.vectors)
     placed = _uses_of(found.sentences, form)
     uses = [use for _, use in placed]
     vectors = np.stack([found.vectors[n][:, use.place] for n, use in placed], 1)
@@ -158,6 +163,7 @@ def _comparing(embedder: Embedder, form: forms.SimilarityForm, limits: Limits) -
 
 def _compared(found: Embedded) -> dict[str, Any]:
     """The cosines, as SimilarityReply has them."""
+    replies.check_finite(found.vectors)
     texts = np.array(found.sentences.texts)
     one, other = (
         np.concatenate([found.vectors[n] for n in np.flatnonzero(texts == text)], 1)
