@@ -1,11 +1,14 @@
 """What a recipe refuses, since no query could repeat it or no index keep it."""
 
+import json
+
 import numpy as np
 import pytest
 
 import elmokit
-from elmokit.errors import NumericError
+from elmokit.errors import InputError, NumericError
 from elmokit.explore.build import build_index
+from elmokit.explore.index import Index
 from made import make_options, make_weights, write_files
 
 TEXT = "It rained.\nA quiet day. A day.\n"
@@ -29,6 +32,44 @@ def broken(tmp_path):
         return elmokit.load(write_files(tmp_path / "broken", options, weights))
 
     return make
+
+
+@pytest.mark.parametrize(("way", "other"), [("zero", "warm"), ("warm", "zero")])
+def test_a_model_that_starts_sentences_elsewhere_is_refused(
+    model_folder, text, tmp_path, way, other
+):
+    model = elmokit.load(model_folder, state=way)
+    build_index(model, [text], tmp_path / "index").close()
+    with Index.open(tmp_path / "index", model) as index:
+        assert index.recipe.state == way
+        assert index.search("It rained.", k=1)[0].score == pytest.approx(1, abs=2e-3)
+    with pytest.raises(
+        InputError, match=f"index: built with state '{way}', .* load it with '{way}"
+    ):
+        Index.open(tmp_path / "index", elmokit.load(model_folder, state=other))
+
+
+def test_an_index_that_does_not_know_its_state_began_at_zero(model_folder, model, text, tmp_path):
+    build_index(model, [text], tmp_path / "index").close()
+    path = tmp_path / "index" / "index.json"
+    known = json.loads(path.read_text())
+    assert known.pop("state") == "zero"
+    path.write_text(json.dumps(known))
+    Index.open(tmp_path / "index", model).close()
+    with pytest.raises(InputError, match="built with state 'zero'"):
+        Index.open(tmp_path / "index", elmokit.load(model_folder, state="warm"))
+
+
+def test_a_build_goes_on_in_the_precision_it_was_begun_in(model_folder, place, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"One good line is here.\n" * 9 + b"\xff\n")
+    for precision, refused in [
+        ("half", "not UTF-8"),
+        ("float32", "begun with other files, options"),
+    ]:
+        model = elmokit.load(model_folder, precision=precision, tokens_per_batch=1)
+        with pytest.raises(InputError, match=refused):
+            build_index(model, [str(path)], place("index"))
 
 
 @pytest.mark.parametrize("unit", ["sentences", "paragraphs", "words"])

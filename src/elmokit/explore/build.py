@@ -14,7 +14,7 @@ from elmokit.explore.index import Index, in_parts
 from elmokit.explore.nearest import Kind
 from elmokit.explore.passages import Passage, Unit, read_passages
 from elmokit.explore.place import begin_site
-from elmokit.explore.recipe import Begun, Layers, Recipe, read_vectors
+from elmokit.explore.recipe import Begun, Layers, Recipe, read_vectors, state_of
 from elmokit.explore.site import Site
 from elmokit.plan import Asked
 from elmokit.pooling import Pooling, Reduction
@@ -43,12 +43,12 @@ def build_index(
     files = find_files(names)
     recipe = Recipe(
         embedder.pretrained.fingerprint(), embedder.pretrained.split, unit, layers, pooling,
-        whitening, kind,
+        whitening, kind, state_of(embedder),
     )  # fmt: skip
-    recipe.check_model(embedder, "the index")
     chosen = Reduction.of(layers, pooling).layers
     Asked.of(embedder.bilm.config, chosen, "both", boundaries=False)  # refuses what is not there
-    begun, dim = Begun(recipe, [*map(_describe, files)]), recipe.dim(embedder)
+    begun = Begun(recipe, [*map(_describe, files)], embedder.precision)
+    dim = recipe.dim(embedder)
     with begin_site(out, begun, dim=dim) as site:
         _embed(site, files, recipe=recipe, embedder=embedder, progress=progress)
         if not site.kept().vectors:

@@ -13,11 +13,13 @@ from elmokit.errors import FormatError, InputError, NumericError
 from elmokit.explore.nearest import Kind
 from elmokit.explore.passages import Passage, Row, Unit
 from elmokit.formats.record import parse_record
+from elmokit.model.linear import Precision
 from elmokit.pooling import Pooling, Reduction, Vectors
 from elmokit.text.split import splitter
 from elmokit.whitening import Way
 
 Layers = Literal["mean", "top", "concat"] | int
+Start = Literal["zero", "warm"]
 
 _MOST = np.finfo(np.float16).max  # a number of a vector is kept in two bytes
 
@@ -33,6 +35,7 @@ class Recipe:
     pooling: Pooling
     whitening: Way
     kind: Kind | Literal["auto"]
+    state: Start = "zero"  # where every sentence starts
     format: Literal["elmokit-index"] = "elmokit-index"
     version: Literal[1] = 1
 
@@ -48,8 +51,11 @@ class Recipe:
                 f"{name}: built with another model ({self.model[:12]}, not {found[:12]}); name "
                 "the one it was built with"
             )
-        if embedder.state_way == "carry":
-            raise InputError("an index needs vectors that depend on their text alone: not 'carry'")
+        if (state := state_of(embedder)) != self.state:
+            raise InputError(
+                f"{name}: built with state {self.state!r}, but the model was loaded with "
+                f"{state!r}; load it with {self.state!r}"
+            )
 
     def split_text(self, text: str) -> list[list[str]]:
         """The sentences of a query, cut as the index's text was."""
@@ -75,10 +81,18 @@ class Begun:
 
     recipe: Recipe
     files: list[str]
+    precision: Precision = "float32"
 
     def text(self) -> str:
         """All of it as JSON."""
         return json.dumps(asdict(self))
+
+
+def state_of(embedder: Embedder) -> Start:
+    """Where every sentence of a model starts; refused where that is another place each time."""
+    if embedder.state_way == "carry":
+        raise InputError("an index needs vectors that depend on their text alone: not 'carry'")
+    return embedder.state_way
 
 
 def read_vectors(

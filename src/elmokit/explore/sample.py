@@ -7,7 +7,7 @@ from elmokit.embedder import Embedder
 from elmokit.explore.index import Index
 from elmokit.explore.memory import MemoryStore
 from elmokit.explore.passages import read_passages
-from elmokit.explore.recipe import Recipe, read_vectors
+from elmokit.explore.recipe import Recipe, read_vectors, state_of
 from elmokit.text.files import TextFile
 from elmokit.whitening import estimate
 
@@ -17,7 +17,7 @@ _SAMPLE = Path(__file__).with_name("sample.txt")
 def index_sample(embedder: Embedder) -> Index:
     """An index in memory of some hundred short sentences about many things."""
     model, split = embedder.pretrained.fingerprint(), embedder.pretrained.split
-    recipe = Recipe(model, split, "sentences", "mean", "mean", "zca", "flat")
+    recipe = Recipe(model, split, "sentences", "mean", "mean", "zca", "flat", state_of(embedder))
     files = [TextFile(str(_SAMPLE))]
     passages = [
         replace(passage, file=_SAMPLE.name)  # where it is installed is nobody's business
