@@ -61,6 +61,11 @@ def _labels(examples: Sequence[Any]) -> list[str]:
     return sorted({example.label for example in examples})
 
 
+def _labels_of_trees(examples: Sequence[Labelled]) -> list[str]:
+    inner = {label for example in examples for _, _, label in example.phrases}
+    return sorted(inner.union(_labels(examples)))
+
+
 def _no_labels(examples: Sequence[Any]) -> list[str]:
     return []
 
@@ -129,7 +134,7 @@ _TASKS = (
     Task("roles", read_roles, _tags, RoleTagger, _own, plain.ROLES, _role_f1,
          Settings(depth=2, words_per_batch=2000, epochs=8)),
     Task(
-        "sentiment", read_trees, _labels, Classifier, _own, plain.SENTENCE, _accuracy,
+        "sentiment", read_trees, _labels_of_trees, Classifier, _own, plain.SENTENCE, _accuracy,
         Settings(epochs=6),
     ),
     Task("texts", _read_texts, _labels, Classifier, _own, plain.TEXT, _accuracy),

@@ -11,6 +11,8 @@ from elmokit.tasks.data.example import Labelled
 from elmokit.tasks.task import Head
 from elmokit.tasks.words import WordVectors
 
+_PHRASES = 8  # of a text that an update learns from, by chance
+
 
 class Classifier(Head):
     """A bidirectional LSTM, attention, and what stands out of all words, pooled and judged."""
@@ -33,23 +35,38 @@ class Classifier(Head):
         self._ids = {label: place for place, label in enumerate(self.labels)}
 
     def loss(self, examples: Sequence[Labelled]) -> Tensor:
-        """The mean loss of a text."""
-        scores = self._scores(examples)
-        labels = torch.tensor([self._ids[e.label] for e in examples], device=scores.device)
-        return F.cross_entropy(scores, labels)
+        """The mean loss of a text, and that of a phrase where phrases have labels too."""
+        said, mask = self._read(examples)
+        loss = self._loss_of(self._scores(said, mask), [e.label for e in examples])
+        phrases = [
+            (row, *example.phrases[place])
+            for row, example in enumerate(examples)
+            for place in torch.randperm(len(example.phrases))[:_PHRASES].tolist()
+        ]
+        if not phrases:
+            return loss
+        rows, firsts, lasts, labels = zip(*phrases, strict=True)
+        place = torch.arange(mask.shape[1], device=mask.device)
+        first, last = (torch.tensor(side, device=mask.device)[:, None] for side in (firsts, lasts))
+        inside = (first <= place) & (place <= last)
+        return loss + self._loss_of(self._scores(said[list(rows)], inside), labels)
 
     def answer(self, examples: Sequence[Labelled]) -> list[str]:
         """The label of each text; those that the examples have are not looked at."""
-        return [self.labels[place] for place in self._scores(examples).argmax(1).tolist()]
+        best = self._scores(*self._read(examples)).argmax(1)
+        return [self.labels[place] for place in best.tolist()]
 
-    def _scores(self, examples: Sequence[Labelled]) -> Tensor:  # (texts, labels)
+    def _read(self, examples: Sequence[Labelled]) -> tuple[Tensor, Tensor]:
+        """What is said of each word, (texts, steps, dim), and where words stand."""
         read = self.words([example.words for example in examples])
-        said = self.words.at_output(self.context(read.vectors, read.mask), read)
-        attention = self.attend(said).masked_fill(~read.mask[..., None], -torch.inf).softmax(1)
-        pooled = [
-            (attention * said).sum(1),
-            masked_max(said, read.mask),
-            masked_mean(said, read.mask),
-        ]
+        return self.words.at_output(self.context(read.vectors, read.mask), read), read.mask
+
+    def _scores(self, said: Tensor, mask: Tensor) -> Tensor:  # (texts, labels)
+        attention = self.attend(said).masked_fill(~mask[..., None], -torch.inf).softmax(1)
+        pooled = [(attention * said).sum(1), masked_max(said, mask), masked_mean(said, mask)]
         scores: Tensor = self.judge(torch.cat(pooled, 1))
         return scores
+
+    def _loss_of(self, scores: Tensor, labels: Sequence[str]) -> Tensor:
+        wanted = torch.tensor([self._ids[label] for label in labels], device=scores.device)
+        return F.cross_entropy(scores, wanted)

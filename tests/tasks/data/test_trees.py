@@ -9,7 +9,11 @@ TREE = r"(3 (2 It) (4 (4 works) (2 -LRB-)))" + "\n\n" + r"(1 and\/or)" + "\n"
 
 def test_the_root_labels_the_sentence(write):
     assert read_trees(write(TREE)) == [
-        Labelled(("It", "works", "("), "3"),
+        Labelled(
+            ("It", "works", "("),
+            "3",
+            phrases=((0, 0, "2"), (1, 2, "4"), (1, 1, "4"), (2, 2, "2")),
+        ),
         Labelled(("and/or",), "1"),
     ]
 

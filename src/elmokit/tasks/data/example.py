@@ -37,11 +37,15 @@ class Roles:
 
 @dataclass(frozen=True, slots=True)
 class Labelled:
-    """A text with a label; `text` as it stood in the file, where the file was raw."""
+    """A text with a label; `text` as it stood in the file, where the file was raw.
+
+    `phrases` are parts of it with labels of their own: the first word, the last, the label.
+    """
 
     words: Words
     label: str
     text: str = ""
+    phrases: tuple[tuple[int, int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,29 @@
+"""Table 6: parts of speech by one linear map of each layer.
+
+python benchmarks/paper/table6.py
+"""
+
+import argparse
+from pathlib import Path
+
+from runs import print_table
+
+import elmokit
+from elmokit.tasks.data.conllu import read_conllu
+from elmokit.tasks.probe import probe_layers
+
+PAPER = ("the paper (Penn Treebank)", "", "97.3", "96.8")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/tasks"))
+    chosen = parser.parse_args()
+    parts = (chosen.data / f"pos_ud_ewt/{part}.conllu.xz" for part in ("train", "dev"))
+    found = probe_layers(elmokit.load(), *map(read_conllu, parts))
+    ours = ["UD EWT dev", *(f"{100 * share:.1f}" for share in found)]
+    print_table(["text", "layer 0", "layer 1", "layer 2"], [ours, PAPER])
+
+
+if __name__ == "__main__":
+    main()
