@@ -1,6 +1,7 @@
 """Tasks are learnt, judged and used as a person would type it."""
 
 import json
+from itertools import starmap
 
 import pytest
 
@@ -100,12 +101,92 @@ def test_texts_and_pairs_are_labelled(elmo, train):
     failed(elmo("tag", "out-texts", "--text", "a"), "was trained for texts, expected chunking or")
 
 
+def test_roles_are_found_of_the_word_between_stars(elmo, train, place):
+    rows = "0\tcats\tN\t-\t-\t(ARG0*)\n1\teat\tV\teat\teat.01\t(V*)\n2\t{}\tN\t-\t-\t(ARG1*)\n\n"
+    (place / "roles").write_text("".join(rows.format(food) for food in ("fish", "mice") * 6))
+    succeeded(train("roles"))
+    line = b"cats *eat* fish\n"
+    expected = "[ARG0 cats] [V eat] [ARG1 fish]\n"
+    (place / "lines").write_bytes(line)
+    assert succeeded(elmo("roles", "out-roles", "lines")) == expected
+    assert succeeded(elmo("roles", "out-roles", "-", stdin=line)) == expected
+    assert succeeded(elmo("roles", "out-roles", "--text", line.decode().strip())) == expected
+    failed(elmo("roles", "out-roles", "--text", "cats eat"), "0 words between stars, expected one")
+
+
+def test_questions_are_answered_from_a_text(elmo, train, place):
+    def paragraph(number, name):
+        text = f"the cat sleeps in {name}"
+        answers = [{"text": name, "answer_start": text.index(name)}]
+        return {
+            "context": text,
+            "qas": [{"id": str(number), "question": "where?", "answers": answers}],
+        }
+
+    data = {"data": [{"title": "cats", "paragraphs": [*starmap(paragraph, enumerate(PLACES * 3))]}]}
+    (place / "questions").write_text(json.dumps(data))
+    succeeded(train("questions", "--epochs", "25"))
+    asked = "where?\tthe cat sleeps in Oslo"
+    (place / "lines").write_text(asked + "\n")
+    for given in (["--text", asked], ["lines"]):
+        assert succeeded(elmo("answer", "out-questions", *given)) == "Oslo\n"
+    said = elmo("answer", "out-questions", "-", "--json", stdin=asked.encode())
+    assert json.loads(succeeded(said))["answer"] == "Oslo"
+
+
+def test_mentions_are_grouped(elmo, train, place):
+    words = [
+        ("the", "(0"),
+        ("cat", "0)"),
+        ("eats", "-"),
+        (".", "-"),
+        None,
+        ("it", "(0)"),
+        ("runs", "-"),
+        (".", "-"),
+    ]
+    rows = "".join(f"x 0 0 {w[0]} {w[1]}\n" if w else "\n" for w in words)
+    document = f"#begin document (a); part 0\n{rows}\n#end document\n"
+    (place / "coreference").write_text(document * 6)
+    succeeded(train("coreference", "--epochs", "25", "--words-per-batch", "1"))
+    text = "the cat eats . It runs ."
+    (place / "lines").write_text(text + "\n")
+    found = succeeded(elmo("corefer", "out-coreference", "lines"))
+    assert found == succeeded(elmo("corefer", "out-coreference", "--text", text))
+    said = json.loads(
+        succeeded(elmo("corefer", "out-coreference", "-", "--json", stdin=text.encode()))
+    )
+    assert said["sentences"] == [["the", "cat", "eats", "."], ["It", "runs", "."]]
+    assert said["answer"] == [[[0, 1], [4, 4]]]
+
+
 def test_layers_are_probed(elmo, place, folder, monkeypatch):
     monkeypatch.setattr("elmokit.tasks.probe._UPDATES", 150)
     monkeypatch.setattr("elmokit.tasks.probe._RATE", 0.02)
     found = json.loads(succeeded(elmo("probe", "pos", "pos", "-m", folder, "--json")))
     assert len(found["accuracy"]) == 3
     assert "layer 0  1.0000" in succeeded(elmo("probe", "pos", "pos", "-m", folder))
+
+
+def test_senses_are_chosen_by_those_of_tagged_text(elmo, place, folder):
+    word = "<wf cmd=done pos=NN lemma=art wnsn=1 lexsn=1:06:00::>art</wf>\n"
+    inner = f'<p pnum="1">\n<s snum="1">\n{word}</s>\n</p>\n'
+    (place / "semcor").write_text(
+        f'<contextfile concordance="brown">\n<context filename="a" paras="yes">\n{inner}'
+        "</context>\n</contextfile>\n"
+    )
+    instance = '<instance id="d0.s0.t0" lemma="art" pos="NOUN">art</instance>'
+    (place / "data").write_text(
+        f'<corpus lang="en"><text id="d0"><sentence id="d0.s0">{instance}'
+        "</sentence></text></corpus>"
+    )
+    (place / "gold").write_text("d0.s0.t0 art%1:06:00::\n")
+    (place / "index").write_text("art%1:04:00:: 00933420 1 9\nart%1:06:00:: 02743547 2 5\n")
+    asked = ("senses", "semcor", "data", "gold", "-m", folder, "--wordnet", "index")
+    found = succeeded(elmo(*asked))
+    assert "first sense  0.0000\nlayer 0      1.0000\n" in found
+    assert json.loads(succeeded(elmo(*asked, "--json")))["layers"] == [1.0, 1.0, 1.0]
+    failed(elmo(*asked[:-1], "none"), "none: no such file; on Debian it comes with")
 
 
 def test_mistakes_are_one_line(elmo, train, place):
