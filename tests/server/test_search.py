@@ -1,6 +1,7 @@
 """A service searches a database, tells when that is gone, and goes on when it is back."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -19,6 +20,22 @@ def test_the_sample_is_searched_and_lit(serving, language_model):
     assert found["found"][0]["words"][:2] == ["The", "soup"]
     assert found["found"][0]["lit"]
     assert {passage["file"] for passage in found["found"]} == {"sample.txt"}
+
+
+def test_a_search_is_as_big_as_what_it_reads(serving, language_model, tmp_path):
+    (tmp_path / "text.txt").write_text("a b c d e f g h\na b c d\n" + "a " * 50)
+    with build_index(language_model, [str(tmp_path / "text.txt")], tmp_path / "i") as index:
+        served = serving(language_model, shelf=Shelf(index), tokens=30, batch_tokens=30)
+        with ThreadPoolExecutor(3) as pool:
+            with served.held():
+                before = served.desk.metrics.tokens
+                waiting = [pool.submit(served.told, "/search", {"query": "a b"}) for _ in "123"]
+                served.wait_until(lambda: served.desk.waiting == 4)
+            found = [answer.result()["found"] for answer in waiting]
+    assert [[len(passage["words"]) for passage in one] for one in found] == [[4, 8, 50]] * 3
+    assert [[bool(passage["lit"]) for passage in one] for one in found] == [[True, True, False]] * 3
+    # Each query is read alone, then with the two passages that are not too long, and their marks.
+    assert served.desk.metrics.tokens - before == 3 * (4 + 4 + 10 + 6)
 
 
 def test_a_database_that_is_gone_is_503_until_it_is_back(

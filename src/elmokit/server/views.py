@@ -1,7 +1,6 @@
 """What the page asks becomes answers: where uses stand, what is alike, learnt or found."""
 
 from dataclasses import asdict
-from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -10,12 +9,9 @@ from starlette.responses import JSONResponse, Response
 
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
-from elmokit.explore.index import Index
-from elmokit.explore.lit import light_up
 from elmokit.explore.projection import project_pca
 from elmokit.explore.senses import group_uses
 from elmokit.explore.similarity import cosines_between
-from elmokit.explore.store import Hit
 from elmokit.explore.uses import Use, uses_in
 from elmokit.pooling import Vectors
 from elmokit.server import forms, replies
@@ -23,6 +19,7 @@ from elmokit.server.desk import Desk
 from elmokit.server.jobs import Embedded, Job, embedding
 from elmokit.server.limits import Limits
 from elmokit.server.routes import End, ask_and_make, example, told
+from elmokit.server.search import find_passages
 from elmokit.server.sentences import Sentences, check_characters, too_much
 from elmokit.server.shelf import Shelf
 
@@ -67,22 +64,7 @@ def view_routes(desk: Desk, shelf: Shelf) -> APIRouter:
     async def search(form: Annotated[forms.SearchForm, example("/search")], end: End) -> Response:
         """The passages of the service's index nearest to a text."""
         _ = desk.embedder
-        index = shelf.index
-        if index is None:
-            raise InputError(
-                "this service has no index; make one (elmo index build) and start the service "
-                "with it (elmo serve --index DIR)"
-            )
-
-        async def find(embedder: Embedder) -> list[forms.FoundPassage]:
-            cut = partial(Sentences.of, embedder, [form.query], desk.limits)
-            asked = await desk.aside(cut)
-            query = await desk.read(embedder, lambda _: _encoding(index, form, asked), end)
-            hits = await desk.fetch(partial(index.store.nearest, query, form.k))
-            lighting = _lighting(index, form, asked, hits, desk.limits)
-            return await desk.read(embedder, lambda _: lighting, end)
-
-        found = await desk.during(find)
+        found = await find_passages(desk, shelf, form, end)
         return JSONResponse({"found": [asdict(passage) for passage in found]})
 
     return router
@@ -179,25 +161,3 @@ def _compared(found: Embedded) -> dict[str, Any]:
 def _words_of(sentences: Sentences, text: int) -> list[str]:
     pairs = zip(sentences.words, sentences.texts, strict=True)
     return [word for words, own in pairs if own == text for word in words]
-
-
-def _encoding(index: Index, form: forms.SearchForm, asked: Sentences) -> Job[Vectors]:
-    """The vector of a query, each job by itself."""
-    return Job(asked, asked.tokens, lambda _, __: [index.encode(form.query)])
-
-
-def _lighting(
-    index: Index, form: forms.SearchForm, asked: Sentences, hits: list[Hit], limits: Limits
-) -> Job[list[forms.FoundPassage]]:
-    """The words of what was found, those near the query lit, each job by itself."""
-
-    def answer(_: Embedder, __: list[Sentences]) -> list[list[forms.FoundPassage]]:
-        lit = light_up(index, form.query, hits, most_words=limits.tokens)
-        return [
-            [
-                forms.FoundPassage(own.words, own.places, hit.score, hit.found.file, hit.found.line)
-                for hit, own in zip(hits, lit, strict=True)
-            ]
-        ]
-
-    return Job(asked, asked.tokens, answer)

@@ -1,0 +1,72 @@
+"""A query becomes the passages of an index nearest to it, the words that made them near lit."""
+
+from contextlib import ExitStack
+from functools import partial
+from itertools import accumulate
+
+from elmokit.embedder import Embedder
+from elmokit.errors import InputError
+from elmokit.explore.index import Index
+from elmokit.explore.lit import light_up
+from elmokit.explore.store import Hit
+from elmokit.pooling import Vectors
+from elmokit.server.desk import Desk
+from elmokit.server.forms import FoundPassage, SearchForm
+from elmokit.server.jobs import Job
+from elmokit.server.limits import Limits
+from elmokit.server.sentences import Sentences
+from elmokit.server.shelf import Shelf
+
+
+async def find_passages(
+    desk: Desk, shelf: Shelf, form: SearchForm, end: ExitStack
+) -> list[FoundPassage]:
+    """What is found, the nearest first."""
+    index = shelf.index
+    if index is None:
+        raise InputError(
+            "this service has no index; make one (elmo index build) and start the service "
+            "with it (elmo serve --index DIR)"
+        )
+    return await desk.during(lambda embedder: _find(desk, index, form, embedder, end))
+
+
+async def _find(
+    desk: Desk, index: Index, form: SearchForm, embedder: Embedder, end: ExitStack
+) -> list[FoundPassage]:
+    asked = await desk.aside(partial(Sentences.of, embedder, [form.query], desk.limits))
+    query = await desk.read(embedder, lambda _: _encoding(index, form, asked), end)
+    hits = await desk.fetch(partial(index.store.nearest, query, form.k))
+    return await desk.read(
+        embedder, lambda _: _lighting(index, form, asked, hits, desk.limits), end
+    )
+
+
+def _encoding(index: Index, form: SearchForm, asked: Sentences) -> Job[Vectors]:
+    """The vector of a query, each job by itself."""
+    return Job(asked, asked.tokens, lambda _, __: [index.encode(form.query)])
+
+
+def _lighting(
+    index: Index, form: SearchForm, asked: Sentences, hits: list[Hit], limits: Limits
+) -> Job[list[FoundPassage]]:
+    """The words of what was found, those near the query lit, each job by itself.
+
+    Passages beyond the limit of words are not read, and none of their words is lit.
+    """
+    texts = [index.recipe.split_text(hit.found.text) for hit in hits]
+    sizes = (sum(len(words) + 2 for words in sentences) for sentences in texts)
+    tokens = [size for size in accumulate(sizes, initial=asked.tokens) if size <= limits.tokens]
+    read = len(tokens) - 1
+
+    def answer(_: Embedder, __: list[Sentences]) -> list[list[FoundPassage]]:
+        lit = light_up(index, form.query, hits[:read], most_words=limits.tokens)
+        places = [*(own.places for own in lit), *([] for _ in hits[read:])]
+        words = ([word for sentence in sentences for word in sentence] for sentences in texts)
+        return [[*map(_passage, hits, words, places)]]
+
+    return Job(asked, tokens[-1], answer)
+
+
+def _passage(hit: Hit, words: list[str], lit: list[int]) -> FoundPassage:
+    return FoundPassage(words, lit, hit.score, hit.found.file, hit.found.line)
