@@ -1,6 +1,7 @@
 """What is drawn stands in the picture, as text, and the same each time."""
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -102,6 +103,18 @@ def test_the_projector_gets_a_line_a_use(uses, tmp_path):
     assert metadata[0] == "word\tgroup\tsentence"
     assert metadata[2] == "play\ttheatre\tThe play 银行 ended ."
     assert len(metadata) == 4
+
+
+def test_the_projector_is_told_of_its_files(uses, tmp_path):
+    groups = draw_senses(tmp_path / "senses.svg", *uses, layers=[2])
+    write_projector(tmp_path / "projector", uses[0], uses[1][2], groups)
+    config = (tmp_path / "projector" / "projector_config.pbtxt").read_text()
+    named = dict(re.findall(r'^  ([a-z_]+): "(.*)"$', config, re.MULTILINE))
+    assert named == {"tensor_path": "vectors.tsv", "metadata_path": "metadata.tsv"}
+    assert config.startswith("embeddings {\n")
+    assert config.endswith("\n}\n")
+    there = {path.name for path in (tmp_path / "projector").iterdir()}
+    assert there == {*named.values(), "projector_config.pbtxt"}
 
 
 def test_one_use_or_another_ending_or_no_matplotlib_is_refused(uses, tmp_path, monkeypatch):

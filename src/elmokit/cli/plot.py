@@ -43,7 +43,7 @@ def senses(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Write the last layer drawn for TensorBoard's projector too.",
+            help="Write the last layer drawn for TensorBoard too: tensorboard --logdir DIR.",
             show_default=False,
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""The uses of a word become the two files that TensorBoard's projector reads."""
+"""The uses of a word become a folder that TensorBoard's projector shows."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,9 +9,20 @@ from elmokit.explore.uses import Use
 from elmokit.pooling import Vectors
 from elmokit.whole import write_whole
 
+_VECTORS, _METADATA = "vectors.tsv", "metadata.tsv"
+_CONFIG = (
+    "embeddings {",
+    f'  tensor_path: "{_VECTORS}"',  # as seen from the folder
+    f'  metadata_path: "{_METADATA}"',
+    "}",
+)
+
 
 def write_projector(folder: Path, uses: Sequence[Use], vectors: Vectors, groups: Groups) -> None:
-    """Write vectors.tsv, a use a line, and metadata.tsv, its word, its group and its sentence."""
+    """Write vectors.tsv, a use a line, and metadata.tsv, its word, its group and its sentence.
+
+    projector_config.pbtxt names both: `tensorboard --logdir FOLDER` shows them.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -21,8 +32,9 @@ def write_projector(folder: Path, uses: Sequence[Use], vectors: Vectors, groups:
         "\t".join([use.word, groups.names[group], " ".join(use.words)])
         for use, group in zip(uses, groups.places, strict=True)
     ]
-    _write_lines(folder / "vectors.tsv", numbers)
-    _write_lines(folder / "metadata.tsv", ["word\tgroup\tsentence", *about])
+    _write_lines(folder / _VECTORS, numbers)
+    _write_lines(folder / _METADATA, ["word\tgroup\tsentence", *about])
+    _write_lines(folder / "projector_config.pbtxt", _CONFIG)
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> None:
