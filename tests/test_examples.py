@@ -49,6 +49,11 @@ def test_the_gallery_is_what_its_command_draws(run, tmp_path, monkeypatch):
             for path in (picture, EXAMPLES.parent / "docs" / picture.name)
         )
         assert drawn == kept  # words, layers and explained variances
+    others = set(re.findall(r"\]\(([a-z]+\.(?:svg|png))\)", page)) - {p.name for p in pictures}
+    assert others == {"page.png"}
+    assert "python benchmarks/screenshot.py docs/page.png" in page
+    for name in ("alike", "chinese"):
+        assert re.search(f'plot similarity "[^"]+" "[^"]+" .*--out {name}.svg', page)
     assert "中" in (tmp_path / "chinese.svg").read_text("utf-8")
 
 

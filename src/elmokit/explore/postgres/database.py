@@ -93,7 +93,7 @@ class Database:
 
 
 def _connect(address: Address) -> "Connection[tuple[Any, ...]]":
-    # Without prepared statements it may go through a pool of connections too.
+    # Nothing is prepared: each question is planned for its own values.
     connection = psycopg.connect(address.conninfo, autocommit=True, prepare_threshold=None)
     try:
         learn_halfvec(connection, address.name)
