@@ -135,7 +135,7 @@ _TASKS = (
          Settings(depth=2, words_per_batch=2000, epochs=8)),
     Task(
         "sentiment", read_trees, _labels_of_trees, Classifier, _own, plain.SENTENCE, _accuracy,
-        Settings(epochs=6),
+        Settings(learning_rate=0.001, epochs=6),
     ),
     Task("texts", _read_texts, _labels, Classifier, _own, plain.TEXT, _accuracy),
     Task(
@@ -150,7 +150,7 @@ _TASKS = (
     Task(
         "coreference", read_conll2012, _no_labels, Coreference, _sentences,
         plain.DOCUMENT, _coreference_f1,
-        Settings(words_per_batch=1, learning_rate=0.001, dropout=0.3, epochs=30),
+        Settings(words_per_batch=1, learning_rate=0.001, dropout=0.3, epochs=15),
     ),
 )  # fmt: skip
 TASKS = {task.name: task for task in _TASKS}

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.tasks.batches import batches_in_order
-from elmokit.tasks.context import Context
+from elmokit.tasks.context import Context, drop
 from elmokit.tasks.data.example import Document
 from elmokit.tasks.task import Head
 from elmokit.tasks.words import Sentence, WordVectors
@@ -17,7 +17,7 @@ from elmokit.tasks.words import Sentence, WordVectors
 Mention = tuple[int, int]
 
 _WIDEST = 10  # words of a mention
-_SHARE, _FEWEST = 0.4, 20  # mentions kept, as a share of the words, and at least
+_SHARE, _FEWEST = 0.3, 20  # mentions kept, as a share of the words, and at least
 _WORDS_READ_TOGETHER = 600
 _ANTECEDENTS = 50  # earlier mentions that one is compared with
 _BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # distances, in mentions
@@ -52,7 +52,6 @@ class Coreference(Head):
         self.last = nn.Linear(said, settings.hidden, bias=False)
         self.inner = nn.Linear(words.dim, settings.hidden, bias=False)
         self.width = nn.Embedding(_WIDEST, settings.hidden)
-        self.dropout = nn.Dropout(settings.dropout)
         self.mention = nn.Linear(settings.hidden, 1)
         self.rough = nn.Linear(settings.hidden, settings.hidden, bias=False)
         # So is a pair's: of both mentions, their product and their distance.
@@ -120,7 +119,7 @@ class Coreference(Head):
         best, places = rough.masked_fill(distance <= 0, -torch.inf).topk(count, 1)
         fine = self.later(vectors)[:, None] + F.embedding(places, self.earlier(vectors))
         fine = fine + self.alike(vectors[:, None] * F.embedding(places, vectors))
-        fine = self.dropout((fine + self.distance(_bucket(place[:, None] - places))).relu())
+        fine = self._drop((fine + self.distance(_bucket(place[:, None] - places))).relu())
         scores = (best + self.pair(fine)[..., 0]).masked_fill(best == -torch.inf, -torch.inf)
         scores = torch.cat([scores.new_zeros(keep, 1), scores], 1)
         return Ranked(spans, mentioned, [spans[n] for n in kept.tolist()], scores, places)
@@ -169,8 +168,11 @@ class Coreference(Head):
             firsts.append(start)
             lasts.append(start + width)
             vectors.append(begin[start] + end[start + width] + head + self.width.weight[width])
-        kept: Tensor = self.dropout(torch.cat(vectors).relu())
+        kept = self._drop(torch.cat(vectors).relu()[None])[0]
         return torch.cat(firsts), torch.cat(lasts), kept
+
+    def _drop(self, vectors: Tensor) -> Tensor:
+        return drop(vectors, self.words.settings.dropout, self.training)
 
 
 def _bucket(distance: Tensor) -> Tensor:
