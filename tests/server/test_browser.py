@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from elmokit.explore.build import build_index
 from elmokit.server.desk import Desk
 from elmokit.server.files import file_routes
 from elmokit.server.limits import Limits
@@ -218,6 +219,21 @@ def test_what_is_found_has_words_lit(served, visit):
     counts(page, "#search-found li", 3)
     sees(page, "#search-found li >> nth=0", "text.txt, line")
     assert page.locator("#search-found mark").count() >= 3
+
+
+def test_uses_of_a_word_of_the_query_are_found(serving, language_model, visit, tmp_path):
+    (tmp_path / "text.txt").write_text("A bank lent money .\nThe bank of a river .\n")
+    built = build_index(language_model, [str(tmp_path / "text.txt")], tmp_path / "i", unit="words")
+    with built as index:
+        page = visit(serving(language_model, shelf=Shelf(index)).url, refusals=True)
+        view(page, "Search")
+        sees(page, "#search-trouble", "an index of words; say which word of the text")
+        page.locator("#search-query").fill("The bank of a river .")
+        page.locator("#search-word").fill("bank")
+        counts(page, "#search-found li", 2)
+        counts(page, "#search-found mark", 2)
+        sees(page, "#search-found li >> nth=0", "The bank of a river .")
+        linked(page, "search-word=bank")
 
 
 def test_without_an_index_the_page_says_how_to_make_one(serving, language_model, visit):

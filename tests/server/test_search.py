@@ -58,14 +58,69 @@ def test_a_database_that_is_gone_is_503_until_it_is_back(
         assert served.told("/search", QUERY) == before
 
 
-def test_an_index_of_words_is_refused(serving, language_model, tmp_path):
-    (tmp_path / "text.txt").write_text("A bank lent money .\n")
-    built = build_index(language_model, [str(tmp_path / "text.txt")], tmp_path / "i", unit="words")
-    with built as index:
+def test_all_that_the_index_keeps_of_a_passage_is_told(serving, language_model, tmp_path):
+    (tmp_path / "text.txt").write_text("A bank lent. A painter painted.\n")
+    with build_index(language_model, [str(tmp_path / "text.txt")], tmp_path / "i") as index:
         served = serving(language_model, shelf=Shelf(index))
-        status, sentence = served.refused("/search", QUERY)
-    assert status == 422
-    assert sentence == f"{tmp_path / 'i'}: an index of words; say which word of the text"
+        (found,) = served.told("/search", {"query": "A painter painted.", "k": 1})["found"]
+    file = str(tmp_path / "text.txt")
+    assert found == {
+        "id": 2, "score": pytest.approx(1, abs=1e-3), "text": "A painter painted.",
+        "words": ["A", "painter", "painted", "."], "lit": [0, 1, 2],
+        "file": file, "line": 1, "start": 13, "end": 31,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def uses(serving, language_model, tmp_path):
+    """A service with an index of words, and that index."""
+    (tmp_path / "text.txt").write_text("A bank lent money .\nThe Bank of a river .\nMy money .\n")
+    with build_index(
+        language_model, [str(tmp_path / "text.txt")], tmp_path / "i", unit="words"
+    ) as index:
+        yield serving(language_model, shelf=Shelf(index)), index
+
+
+def test_uses_of_a_word_are_found_by_its_use_in_the_query(uses):
+    served, index = uses
+    asked = {"query": "The Bank of a river .", "word": "bank"}
+    found = served.told("/search", asked)["found"]
+    assert [(use["line"], use["lit"]) for use in found] == [(2, [1]), (1, [1])]
+    assert [use["words"][1] for use in found] == ["Bank", "bank"]
+    assert [use["score"] for use in found] == [
+        pytest.approx(hit.score, abs=1e-5) for hit in index.search_word("bank", asked["query"])
+    ]
+    others = served.told("/search", asked | {"any": True, "k": 8})["found"]
+    expected = index.search_word("bank", asked["query"], k=8, any_word=True)
+    assert [(use["id"], use["lit"]) for use in others] == [
+        (hit.found.id, [hit.found.place]) for hit in expected
+    ]
+    mine = Client(served.url).search("My money .", word="money", k=2)
+    assert [use.line for use in mine] == [3, 1]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, "{name}: an index of words; say which word of the text"),
+        ({"any": True}, "any was given without a word"),
+        ({"word": "owl"}, "'owl' is not a word of the sentence, whose words are: a painter"),
+        ({"word": "painter"}, "{name}: no use of 'painter' is in the index"),
+        ({"word": "\ud800"}, "word has '\\ud800', half of a character; expected text that is"),
+        ({"word": 3}, "word is 3: input should be a valid string"),
+        ({"word": "painter", "any": "yes"}, "any is 'yes': input should be a valid boolean"),
+    ],
+)
+def test_a_word_that_cannot_be_searched_is_told(uses, change, says):
+    served, index = uses
+    status, sentence = served.refused("/search", {"query": "a painter"} | change)
+    says = says.format(name=index.name)
+    assert (status, sentence[: len(says)]) == (422, says)
+
+
+def test_an_index_of_passages_has_no_uses_of_words(served):
+    status, sentence = served.refused("/search", {"query": "a bank", "word": "bank"})
+    assert (status, "uses of words need one of words" in sentence) == (422, True)
 
 
 def test_a_search_that_hangs_holds_up_nobody_else(serving, language_model):

@@ -126,9 +126,14 @@ class Client:
         form = {"first": first, "second": second}
         return make_record(self._told("/similarity", form), SimilarityReply, "/similarity")
 
-    def search(self, query: str, *, k: int = 10) -> list[FoundPassage]:
-        """The k passages of the service's index nearest to a text, the nearest first."""
-        told = self._told("/search", {"query": query, "k": k})
+    def search(
+        self, query: str, *, k: int = 10, word: str | None = None, any_word: bool = False
+    ) -> list[FoundPassage]:
+        """The k passages of the service's index nearest to a text, the nearest first.
+
+        With a `word` of it, the k uses of that word nearest to its use there; or of any word.
+        """
+        told = self._told("/search", {"query": query, "k": k, "word": word, "any": any_word})
         return make_record(told, SearchReply, "/search").found
 
     def mixes(self) -> list[LearntMix]:

@@ -77,10 +77,14 @@ class SimilarityForm:
 
 @dataclass(frozen=True, config=_CLOSED)
 class SearchForm:
-    """What passages should be near to."""
+    """What passages should be near to, or which word's uses are wanted."""
 
     query: str
     k: Annotated[int, Strict(), Field(ge=1, le=100, description="How many passages.")] = 10
+    word: Annotated[
+        str | None, Field(description="Of the query: find uses like its own, in an index of words.")
+    ] = None
+    any: Annotated[Switch, Field(description="With a word: uses of other words too.")] = False
 
 
 @plain_dataclass(frozen=True)
@@ -216,13 +220,20 @@ class MixesReply:
 
 @plain_dataclass(frozen=True)
 class FoundPassage:
-    """A passage, the places of those of its words that are near the query, and whence it is."""
+    """A passage, its words, the places of those near the query, and where it stands in its file.
 
+    In an index of words it is the sentence of a use, and the place that of the word.
+    """
+
+    id: int
+    score: float
+    text: str
     words: list[str]
     lit: list[int]
-    score: float
     file: str
-    line: int
+    line: int  # from 1
+    start: int  # its first character of the line, from 0
+    end: int  # the one after its last
 
 
 @plain_dataclass(frozen=True)
@@ -285,7 +296,10 @@ ANSWERS: dict[str, dict[str, Any]] = {
     },
     "/search": {
         "found": [
-            {"words": ["She", "paints"], "lit": [1], "score": 0.5, "file": "text.txt", "line": 3}
+            {
+                "id": 7, "score": 0.5, "text": "She paints.", "words": ["She", "paints", "."],
+                "lit": [1], "file": "text.txt", "line": 3, "start": 0, "end": 11,
+            }
         ]
     },
 }  # fmt: skip

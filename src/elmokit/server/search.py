@@ -1,4 +1,4 @@
-"""A query becomes the passages of an index nearest to it, the words that made them near lit."""
+"""A query becomes the passages of an index nearest to it, or uses of a word, some words lit."""
 
 from contextlib import ExitStack
 from functools import partial
@@ -14,7 +14,7 @@ from elmokit.server.desk import Desk
 from elmokit.server.forms import FoundPassage, SearchForm
 from elmokit.server.jobs import Job
 from elmokit.server.limits import Limits
-from elmokit.server.sentences import Sentences
+from elmokit.server.sentences import Sentences, check_characters
 from elmokit.server.shelf import Shelf
 
 
@@ -28,6 +28,9 @@ async def find_passages(
             "this service has no index; make one (elmo index build) and start the service "
             "with it (elmo serve --index DIR)"
         )
+    if form.word is None and form.any:
+        raise InputError("any was given without a word")
+    check_characters(form.word or "", "word")
     return await desk.during(lambda embedder: _find(desk, index, form, embedder, end))
 
 
@@ -36,15 +39,38 @@ async def _find(
 ) -> list[FoundPassage]:
     asked = await desk.aside(partial(Sentences.of, embedder, [form.query], desk.limits))
     query = await desk.read(embedder, lambda _: _encoding(index, form, asked), end)
-    hits = await desk.fetch(partial(index.store.nearest, query, form.k))
+    hits = await desk.fetch(partial(_nearest, index, form, query))
+    if form.word is not None:
+        return await desk.aside(lambda: [_use(index, hit) for hit in hits])
     return await desk.read(
         embedder, lambda _: _lighting(index, form, asked, hits, desk.limits), end
     )
 
 
 def _encoding(index: Index, form: SearchForm, asked: Sentences) -> Job[Vectors]:
-    """The vector of a query, each job by itself."""
-    return Job(asked, asked.tokens, lambda _, __: [index.encode(form.query)])
+    """The vector of a query, or of a word in it, each job by itself."""
+
+    def answer(_: Embedder, __: list[Sentences]) -> list[Vectors]:
+        if form.word is None:
+            return [index.encode(form.query)]
+        return [index.encode_word(form.word, form.query)]
+
+    return Job(asked, asked.tokens, answer)
+
+
+def _nearest(index: Index, form: SearchForm, query: Vectors) -> list[Hit]:
+    if form.word is None or form.any:
+        return index.store.nearest(query, form.k)
+    hits = index.store.nearest_uses(form.word, query, form.k)
+    if not hits:
+        raise InputError(f"{index.name}: no use of {form.word!r} is in the index")
+    return hits
+
+
+def _use(index: Index, hit: Hit) -> FoundPassage:
+    """The sentence of a use, the word itself lit."""
+    words = [word for sentence in index.recipe.split_text(hit.found.text) for word in sentence]
+    return _passage(hit, words, [place for place in [hit.found.place] if place is not None])
 
 
 def _lighting(
@@ -69,4 +95,15 @@ def _lighting(
 
 
 def _passage(hit: Hit, words: list[str], lit: list[int]) -> FoundPassage:
-    return FoundPassage(words, lit, hit.score, hit.found.file, hit.found.line)
+    found = hit.found
+    return FoundPassage(
+        id=found.id,
+        score=hit.score,
+        text=found.text,
+        words=words,
+        lit=lit,
+        file=found.file,
+        line=found.line,
+        start=found.start,
+        end=found.end,
+    )

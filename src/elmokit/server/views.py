@@ -62,7 +62,7 @@ def view_routes(desk: Desk, shelf: Shelf) -> APIRouter:
 
     @router.post("/search", **told("/search", forms.SearchReply))
     async def search(form: Annotated[forms.SearchForm, example("/search")], end: End) -> Response:
-        """The passages of the service's index nearest to a text."""
+        """The passages of the service's index nearest to a text, or uses like that of a word."""
         _ = desk.embedder
         found = await find_passages(desk, shelf, form, end)
         return JSONResponse({"found": [asdict(passage) for passage in found]})

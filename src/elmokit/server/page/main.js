@@ -26,6 +26,7 @@ const BEGIN = {
   "alike-layer": "2",
   "words-text": "The river flows into the",
   "search-query": "a painter of landscapes",
+  "search-word": "",
 };
 const FIELDS = Object.keys(BEGIN).filter((name) => name.includes("-") && name !== "uses-use");
 const LINKED = 200; // milliseconds: browsers refuse to change the address more often

@@ -1,4 +1,4 @@
-// A query becomes the passages nearest to it, those of their words that made them near lit.
+// A query becomes the passages nearest to it, or uses of a word; what made them near is lit.
 
 import { asker } from "./ask.js";
 import { field, make, sentence } from "./make.js";
@@ -6,11 +6,14 @@ import { field, make, sentence } from "./make.js";
 const MOST = 10;
 
 export function startSearch() {
-  const ask = asker("search", (query, put) => put("search", { query, k: MOST }), (answer) => {
+  const ask = asker("search", (question, put) => put("search", question), (answer) => {
     field("search-found").replaceChildren(...(answer?.found ?? []).map(line));
   });
 
-  return (state) => ask(state["search-query"].trim() || null);
+  return (state) => {
+    const [query, word] = [state["search-query"].trim(), state["search-word"].trim() || null];
+    ask(query ? { query, word, k: MOST } : null);
+  };
 }
 
 function line({ words, lit, score, file, line: number }) {
