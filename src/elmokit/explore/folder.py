@@ -114,9 +114,9 @@ class FolderStore:
                 yield
                 self._keep()
             except BaseException:
-                self._catalog.undo()
                 if self._coming:
                     self._version = None  # the vectors have rows that nobody knows
+                self._catalog.undo()
                 raise
             finally:
                 self._coming, self._leaving = [], []
