@@ -1,12 +1,17 @@
 """A service searches a database, tells when that is gone, and goes on when it is back."""
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
 
 import pytest
 
 from elmokit.errors import ServiceError
 from elmokit.explore.build import build_index
+from elmokit.explore.index import Index
+from elmokit.explore.postgres.address import Address
 from elmokit.explore.sample import index_sample
 from elmokit.server.client import Client
 from elmokit.server.shelf import Shelf
@@ -56,6 +61,31 @@ def test_a_database_that_is_gone_is_503_until_it_is_back(
             assert served.ask("/encode", {"texts": ["a"]})[0] == 200
             assert served.ask("/ready")[0] == 200
         assert served.told("/search", QUERY) == before
+
+
+def test_an_index_that_was_built_again_is_opened_again(serving, language_model, postgres, tmp_path):
+    text, url = tmp_path / "text.txt", postgres.address("rebuilt")
+
+    def build(*lines):
+        postgres.run(f"DROP SCHEMA IF EXISTS {Address.of(url).schema} CASCADE")
+        text.write_text("".join(f"{line}\n" for line in lines))
+        build_index(language_model, [str(text)], url).close()
+
+    build("A bank lent money .", "The bank of a river .")
+    open_index = partial(Index.open, url, language_model)
+    with closing(Shelf(open_index(), open_index=open_index)) as shelf:
+        served = serving(language_model, shelf=shelf)
+        assert len(served.told("/search", QUERY)["found"]) == 2
+        build("A painter of landscapes .", "Two owls .", "No bank .")
+        with ThreadPoolExecutor(4) as pool:
+            for found in pool.map(served.told, ["/search"] * 4, [QUERY] * 4):
+                assert found["found"][0]["text"] == "A painter of landscapes ."
+        postgres.run(f"DROP SCHEMA {Address.of(url).schema} CASCADE")
+        status, headers, body = served.ask("/search", QUERY)
+        assert (status, headers["Retry-After"]) == (503, "1")
+        assert "no index there; make one first" in json.loads(body)["error"]
+        build("A painter .")
+        assert len(served.told("/search", QUERY)["found"]) == 1
 
 
 def test_all_that_the_index_keeps_of_a_passage_is_told(serving, language_model, tmp_path):

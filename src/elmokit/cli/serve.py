@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Annotated
@@ -100,7 +100,7 @@ def serve(
     desk, shelf = Desk(limits, Metrics()), Shelf()
     groups = [view_routes(desk, shelf), file_routes()]
     with (
-        ExitStack() as opened,  # until all are answered
+        closing(shelf),  # when all are answered
         listening(desk, host=host, port=port, token=token, groups=groups) as url,
         _signals() as arrived,
     ):
@@ -114,8 +114,10 @@ def serve(
             threads=threads,
         )
         shelf.mixes = read_mixes(tasks or ())
-        searched = index_sample(embedder) if index is None else Index.open(index, embedder)
-        shelf.index = opened.enter_context(searched)
+        shelf.open_index = lambda: (
+            index_sample(embedder) if index is None else Index.open(index, embedder)
+        )
+        shelf.index = shelf.open_index()
         desk.open(embedder)
         tell("ready")
         arrived.get()

@@ -5,7 +5,7 @@ from functools import partial
 from itertools import accumulate
 
 from elmokit.embedder import Embedder
-from elmokit.errors import InputError
+from elmokit.errors import FormatError, InputError, ServiceError
 from elmokit.explore.index import Index
 from elmokit.explore.lit import light_up
 from elmokit.explore.store import Hit
@@ -21,7 +21,7 @@ from elmokit.server.shelf import Shelf
 async def find_passages(
     desk: Desk, shelf: Shelf, form: SearchForm, end: ExitStack
 ) -> list[FoundPassage]:
-    """What is found, the nearest first."""
+    """What is found, the nearest first. An index that was built again meanwhile is opened again."""
     index = shelf.index
     if index is None:
         raise InputError(
@@ -31,7 +31,18 @@ async def find_passages(
     if form.word is None and form.any:
         raise InputError("any was given without a word")
     check_characters(form.word or "", "word")
-    return await desk.during(lambda embedder: _find(desk, index, form, embedder, end))
+
+    async def find(embedder: Embedder) -> list[FoundPassage]:
+        try:
+            return await _find(desk, index, form, embedder, end)
+        except FormatError:
+            opened = await desk.fetch(partial(shelf.open_again, index))
+        try:
+            return await _find(desk, opened, form, embedder, end)
+        except FormatError as error:
+            raise ServiceError(str(error), status=503, retry_after=1) from None
+
+    return await desk.during(find)
 
 
 async def _find(

@@ -1,9 +1,10 @@
 """Folders become what a service shows beside its model: an index to search, and learnt mixes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elmokit.errors import FormatError, InputError, ServiceError
 from elmokit.explore.index import Index
 from elmokit.server.forms import LearntMix
 from elmokit.tasks.catalog import TASKS
@@ -12,10 +13,29 @@ from elmokit.tasks.folder import load_trained
 
 @dataclass
 class Shelf:
-    """What a service has besides its model; empty until it is filled, before the desk opens."""
+    """What a service has besides its model; empty until it is filled, before the desk opens.
+
+    `open_index` opens its index, where that may have to be done again.
+    """
 
     index: Index | None = None
     mixes: Sequence[LearntMix] = ()
+    open_index: Callable[[], Index] | None = None
+
+    def open_again(self, stale: Index) -> Index:
+        """The index as it is now, for one that was built again since; by one thread at a time."""
+        stale.close()
+        if self.index is stale and self.open_index is not None:
+            try:
+                self.index = self.open_index()
+            except (FormatError, InputError) as error:  # no mistake of whoever searches
+                raise ServiceError(str(error), status=503, retry_after=1) from None
+        return stale if self.index is None else self.index
+
+    def close(self) -> None:
+        """Let go of what the index is kept in."""
+        if self.index is not None:
+            self.index.close()
 
 
 def read_mixes(folders: Iterable[Path]) -> list[LearntMix]:
