@@ -72,6 +72,29 @@ def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started
     assert process.stderr.read() == "answering what waits; once more ends at once\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_while_the_model_is_loaded_ends_the_service(tmp_path, number):
+    os.mkfifo(tmp_path / "model")  # loading waits for what nobody writes
+    process = subprocess.Popen(
+        [
+            sys.executable, "-m", "elmokit.cli", "serve", "--model", tmp_path / "model",
+            "--port", "0",
+        ],
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        url = process.stderr.readline().split()[2].rstrip(",")
+        assert Client(url).is_alive()
+        assert not Client(url).is_ready()
+        process.send_signal(number)
+        assert process.wait(20) != 0
+        assert not Client(url).is_alive()
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
 def test_an_index_and_tasks_are_shown_to_those_who_ask(started, folder, tmp_path):
     model, examples = elmokit.load(folder), EXAMPLES["pos"]
     for name in ("one", "two"):

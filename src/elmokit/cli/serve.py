@@ -102,7 +102,6 @@ def serve(
     with (
         closing(shelf),  # when all are answered
         listening(desk, host=host, port=port, token=token, groups=groups) as url,
-        _signals() as arrived,
     ):
         tell(f"listening at {url}, loading the model")
         embedder = load(
@@ -118,9 +117,10 @@ def serve(
             index_sample(embedder) if index is None else Index.open(index, embedder)
         )
         shelf.index = shelf.open_index()
-        desk.open(embedder)
-        tell("ready")
-        arrived.get()
+        with _signals() as arrived:  # before, one ends it at once
+            desk.open(embedder)
+            tell("ready")
+            arrived.get()
         tell("answering what waits; once more ends at once")
 
 
