@@ -281,6 +281,32 @@ def test_a_link_shows_what_its_sender_saw(served, visit):
     counts(other, "#words-columns .bar:enabled", 12)
 
 
+def test_the_address_follows_after_a_link_that_came_while_it_was_changing(served, visit):
+    page = visit(served.url)
+    counts(page, "#uses-list li", 6)
+    page.evaluate("""() => {
+        const word = document.getElementById("uses-word");
+        word.value = "the";
+        word.dispatchEvent(new Event("input"));
+        location.hash = "view=words&words-text=word3";
+    }""")
+    playwright.expect(page.locator("#words-text")).to_have_value("word3")
+    page.locator("#words-text").fill("word4")
+    linked(page, "words-text=word4")
+
+
+@pytest.mark.parametrize("layer", ["-1", "-Infinity", "7", "none"])
+def test_a_link_to_a_layer_that_is_not_there_shows_one_that_is(served, visit, layer):
+    shown = "2" if layer == "7" else "0"
+    page = visit(f"{served.url}/#uses-layer={layer}&alike-layer={layer}")
+    counts(page, "#uses-list li", 6)
+    playwright.expect(page.locator("#uses-layer-shown")).to_have_text(shown)
+    sees(page, "#uses-axes", f"Layer {shown}")
+    view(page, "Alike")
+    counts(page, "#alike-grid tbody tr", 8)
+    playwright.expect(page.locator("#alike-layer-shown")).to_have_text(shown)
+
+
 def test_a_service_that_vanished_is_told_of_and_comes_back(language_model, visit):
     def start(port):
         desk = Desk(Limits(), Metrics())

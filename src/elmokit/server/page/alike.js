@@ -8,7 +8,7 @@ export function startAlike() {
 
   const draw = () => {
     const top = (found?.layers.length ?? 3) - 1;
-    const layer = Math.min(Math.round(Number(now["alike-layer"]) || 0), top);
+    const layer = Math.max(0, Math.min(Math.round(Number(now["alike-layer"]) || 0), top));
     field("alike-layer-shown").textContent = layer;
     if (!found) return field("alike-grid").replaceChildren();
     const grid = found.layers[layer];

@@ -90,6 +90,7 @@ for (const name of FIELDS) {
 }
 window.addEventListener("hashchange", () => {
   clearTimeout(linking);
+  linking = null;
   Object.assign(state, BEGIN, linked());
   show();
 });

@@ -15,7 +15,7 @@ export function startUses(change) {
 
   const tell = () => {
     const top = (found?.layers.length ?? 3) - 1;
-    const layer = Math.min(Number(now["uses-layer"]) || 0, top);
+    const layer = Math.max(0, Math.min(Number(now["uses-layer"]) || 0, top));
     scatter.moveTo(layer);
     field("uses-layer-shown").textContent = layer.toFixed(layer % 1 ? 1 : 0);
     slider.setAttribute("aria-valuetext", `layer ${layer.toFixed(layer % 1 ? 1 : 0)} of ${top}`);
