@@ -140,7 +140,7 @@ _TASKS = (
     Task("texts", _read_texts, _labels, Classifier, _own, plain.TEXT, _accuracy),
     Task(
         "entailment", _read_pairs, _labels, Entailment, _both, plain.PAIR, _accuracy,
-        Settings(epochs=10),
+        Settings(epochs=8),
     ),
     Task(
         "questions", _read_questions, _no_labels, AnswerFinder, _question_and_context,

@@ -24,7 +24,7 @@ Sentence = tuple[str, ...]
 
 _FORGOTTEN = 0.02  # share of words that learning reads as unknown, so that unknown means something
 _SCALE = 0.2  # of a mix at first: about as loud as what else is read of a word
-_MOMENTUM = 0.05  # of the mean of what characters say
+_MOMENTUM = 0.05  # of the mean and the deviation of what characters say
 
 
 class Read(NamedTuple):
@@ -45,7 +45,8 @@ class WordVectors(nn.Module):
 
     mean: Tensor  # (layers, dim)
     deviation: Tensor  # (layers, dim)
-    usual: Tensor  # what characters say of most words: less it, dropout does not shake the rest
+    usual: Tensor  # the mean of what characters say: without it, dropout does not shake the rest
+    spread: Tensor  # its deviation
 
     def __init__(
         self,
@@ -72,6 +73,7 @@ class WordVectors(nn.Module):
             )
             self.encoder = CharacterEncoder(shape, 3 * settings.characters)
             self.register_buffer("usual", torch.zeros(3 * settings.characters))
+            self.register_buffer("spread", torch.ones(3 * settings.characters))
         layers, self.elmo_dim = self._elmo_shape()
         self.register_buffer("mean", torch.zeros(layers, self.elmo_dim))
         self.register_buffer("deviation", torch.ones(layers, self.elmo_dim))
@@ -192,7 +194,16 @@ class WordVectors(nn.Module):
         rows, _ = ByteAlphabet(self.encoder.config.width).encode(placed.types)
         features = self.encoder(torch.from_numpy(rows).to(self._device))
         if self.training:
-            pace = _MOMENTUM if self.usual.any() else 1.0
-            self.usual.lerp_(features.detach().mean(0), pace)
-        features = torch.cat([features.new_zeros(1, features.shape[1]), features - self.usual])
+            self._get_used_to(features.detach())
+        features = (features - self.usual) / self.spread
+        features = torch.cat([features.new_zeros(1, features.shape[1]), features])
         return F.embedding(torch.from_numpy(placed.words).to(self._device), features)
+
+    def _get_used_to(self, features: Tensor) -> None:  # (types, dim)
+        """Take the mean and deviation of what characters say a little nearer to some words'."""
+        variance = features.var(0, correction=0)
+        deviation = (variance + 0.1 * variance.mean() + 1e-6).sqrt()  # rare features stay quiet
+        pace = _MOMENTUM if self.usual.any() else 1.0
+        # New ones: a batch of two texts is read twice before its gradient looks at these.
+        self.usual = self.usual.lerp(features.mean(0), pace)
+        self.spread = self.spread.lerp(deviation, pace)
