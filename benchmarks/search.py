@@ -1,18 +1,19 @@
 """A model becomes how well and how fast it searches: nearest passages, and answers to questions.
 
     python benchmarks/search.py [MODEL] [--corpus FILE …] [--passages 10000 100000]
-        [--store postgresql://…] [--squad dev.json.xz] [--layers mean] [--pooling mean]
+        [--store postgresql://…] [--squad dev.json.xz] [--stsb sts-dev.csv]
+        [--layers mean top …] [--pooling mean max …]
 
 Of the corpus: how many of the exact ten nearest each kind of store finds, how fast, and how long it
 takes to build; with --store in PostgreSQL too, in an index that is dropped again. Of SQuAD: how
 often the paragraph of a question is the first found, or among ten, by the model with each
-whitening, by BM25 where bm25s is installed, and by both (reciprocal rank fusion). Markdown tables
-for people, one JSON line last for machines.
+whitening, by BM25 where bm25s is installed, and by both (reciprocal rank fusion). Of STS-B: how
+much the cosines of sentences agree with people (Spearman). Several layers and poolings are tried
+in turn; stores have the first. Markdown tables for people, one JSON line last for machines.
 """
 
 import argparse
 import json
-import re
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,8 @@ from elmokit.explore.nearest import FaissVectors, sample_rows
 from elmokit.explore.passages import Passage, Row, read_passages
 from elmokit.explore.recipe import Begun, Recipe, read_vectors
 from elmokit.tasks.data.squad import read_squad
+from elmokit.tasks.data.table import read_stsb
+from elmokit.tasks.metrics.correlation import spearman
 from elmokit.text.files import find_files
 from elmokit.text.split import splitter
 from elmokit.whitening import estimate
@@ -50,25 +53,36 @@ def main() -> None:
     parser.add_argument("--store", help="an address of PostgreSQL, with no such index yet")
     parser.add_argument("--squad", type=Path, help="questions of SQuAD 1.1, packed or not")
     parser.add_argument("--questions", type=int, help="of SQuAD, evenly from all", default=0)
-    parser.add_argument("--layers", default="mean", help="mean, top, concat or a layer's number")
-    parser.add_argument("--pooling", default="mean", choices=("mean", "max", "first", "last"))
+    parser.add_argument("--stsb", type=Path, help="pairs of STS-B")
+    parser.add_argument(
+        "--layers", nargs="+", default=["mean"], help="mean, top, concat or a layer's number"
+    )
+    parser.add_argument(
+        "--pooling", nargs="+", default=["mean"], choices=("mean", "max", "first", "last")
+    )
     parser.add_argument("--precision", default="float32", choices=("float32", "half", "int8"))
     chosen = parser.parse_args()
     model = elmokit.load(chosen.model, precision=chosen.precision)
-    layers = int(chosen.layers) if re.fullmatch("[0-9]+", chosen.layers) else chosen.layers
-    recipe = Recipe(
-        model.pretrained.fingerprint(), model.pretrained.split, "sentences", layers, chosen.pooling,
-        "zca", "auto",
-    )  # fmt: skip
-    results: dict[str, object] = {"model": recipe.model, "layers": layers}
+    recipes = [
+        Recipe(
+            model.pretrained.fingerprint(), model.pretrained.split, "sentences",
+            int(layers) if layers.isdigit() else layers, pooling, "zca", "auto",
+        )
+        for layers in chosen.layers
+        for pooling in chosen.pooling
+    ]  # fmt: skip
+    results: dict[str, object] = {"model": recipes[0].model}
     if chosen.corpus:
         results["stores"] = measure_stores(
-            model, recipe, chosen.corpus, sorted(chosen.passages), chosen.store
+            model, recipes[0], chosen.corpus, sorted(chosen.passages), chosen.store
         )
         print_table(results["stores"])
     if chosen.squad:
-        results["squad"] = measure_squad(model, recipe, chosen.squad, chosen.questions)
+        results["squad"] = measure_squad(model, recipes, chosen.squad, chosen.questions)
         print_table(results["squad"])
+    if chosen.stsb:
+        results["stsb"] = measure_stsb(model, recipes, chosen.stsb)
+        print_table(results["stsb"])
     print(json.dumps(results))
 
 
@@ -174,10 +188,10 @@ def figures(
 
 
 def measure_squad(
-    model: elmokit.Embedder, recipe: Recipe, path: Path, most: int
+    model: elmokit.Embedder, recipes: list[Recipe], path: Path, most: int
 ) -> list[dict[str, object]]:
     """How often each way finds the paragraph that a question was asked of."""
-    asked = read_squad(path, splitter(recipe.split).words)
+    asked = read_squad(path, splitter(recipes[0].split).words)
     paragraphs = [*dict.fromkeys(question.text for question in asked)]
     asked = asked[:: max(1, len(asked) // most) if most else 1]
     places = {text: place for place, text in enumerate(paragraphs)}
@@ -185,16 +199,18 @@ def measure_squad(
     questions = [" ".join(question.question) for question in asked]
     print(f"\n{len(questions):,} questions, {len(paragraphs):,} paragraphs\n")
 
-    contexts = embed(model, recipe, as_passages(recipe, paragraphs))
-    queries = embed(model, recipe, as_passages(recipe, questions))
-    ranks: dict[str, Ranks] = {}
-    for way in WAYS:
-        whitening = estimate([contexts], dim=contexts.shape[1], way=way)
-        ranks[f"ELMo, {way}"] = ranked(whitening.apply(queries) @ whitening.apply(contexts).T)
-    words = bm25(paragraphs, questions)
-    if words is not None:
-        ranks["BM25"] = ranked(words)
-        ranks["BM25 and ELMo, zca"] = ranked(fused(ranks["BM25"], ranks["ELMo, zca"]))
+    by_words = bm25(paragraphs, questions)
+    ranks: dict[str, Ranks] = {} if by_words is None else {"BM25": ranked(by_words)}
+    for recipe in recipes:
+        contexts = embed(model, recipe, as_passages(recipe, paragraphs))
+        queries = embed(model, recipe, as_passages(recipe, questions))
+        for way in WAYS:
+            whitening = estimate([contexts], dim=contexts.shape[1], way=way)
+            scores = whitening.apply(queries) @ whitening.apply(contexts).T
+            ranks[named(recipe, way)] = ranked(scores)
+        if by_words is not None:
+            both = fused(ranks["BM25"], ranks[named(recipe, "zca")])
+            ranks[f"BM25 and {named(recipe, 'zca')}"] = ranked(both)
     return [
         {
             "by": name,
@@ -205,6 +221,34 @@ def measure_squad(
         }
         for name, own in ranks.items()
     ]
+
+
+def measure_stsb(
+    model: elmokit.Embedder, recipes: list[Recipe], path: Path
+) -> list[dict[str, object]]:
+    """How much the likeness of two sentences by each way agrees with what people said."""
+    pairs = read_stsb(path, splitter(recipes[0].split).words)
+    first, second = ([texts[n] for texts in (p.texts for p in pairs)] for n in (0, 1))
+    gold = [pair.score for pair in pairs]
+    print(f"\n{len(pairs):,} pairs\n")
+    rows: list[dict[str, object]] = []
+
+    def add(name: str, scores: npt.NDArray[np.floating]) -> None:
+        rows.append({"by": name, "Spearman": round(spearman(gold, scores), 4)})
+
+    by_words = bm25(first, second)
+    if by_words is not None:  # how well the one finds the other, both ways
+        add("BM25", np.diag(by_words) + np.diag(bm25(second, first)))
+    for recipe in recipes:
+        one, other = (embed(model, recipe, as_passages(recipe, side)) for side in (first, second))
+        for way in WAYS:
+            whitening = estimate([one, other], dim=one.shape[1], way=way)
+            add(named(recipe, way), (whitening.apply(one) * whitening.apply(other)).sum(1))
+    return rows
+
+
+def named(recipe: Recipe, way: str) -> str:
+    return f"layers {recipe.layers}, pooling {recipe.pooling}, {way}"
 
 
 def embed(model: elmokit.Embedder, recipe: Recipe, passages: Iterator[Passage]) -> Vectors:
