@@ -10,6 +10,7 @@ import pytest
 from elmokit.explore.build import build_index
 from elmokit.server.desk import Desk
 from elmokit.server.files import file_routes
+from elmokit.server.forms import LearntMix
 from elmokit.server.limits import Limits
 from elmokit.server.metrics import Metrics
 from elmokit.server.running import listening
@@ -207,6 +208,11 @@ def test_mixes_are_shown_or_said_to_be_missing(served, serving, language_model, 
     counts(page, "#mixes-table tbody tr", 2)
     counts(page, "#mixes-table td", 6)
     playwright.expect(page.locator("#mixes-none")).to_be_hidden()
+    mixes = [LearntMix("srl", "six", "input", [0.25, 0.5, 0.25])]  # as those that ship
+    few = visit(serving(language_model, shelf=Shelf(mixes=mixes)).url)
+    view(few, "Mixes")
+    sees(few, "#mixes-table tbody", "srl, six, input")
+    sees(few, "#mixes-table tbody", "0.50")
     bare = visit(serving(language_model).url)
     view(bare, "Mixes")
     playwright.expect(bare.locator("#mixes-none")).to_be_visible()

@@ -2,17 +2,20 @@
 
 import json
 import re
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import elmokit
 import elmokit.server
 from elmokit.errors import FormatError
 from elmokit.explore.projection import project_pca
 from elmokit.explore.similarity import compare_words
-from elmokit.server.shelf import read_mixes
+from elmokit.formats import ENGLISH
+from elmokit.server.shelf import Shelf, read_mixes, read_shipped_mixes
 
 PAGE = Path(elmokit.server.__file__).parent / "page"
 TEXTS = ["A bank lent money .", "no use here", "The Bank of a river , two banks .", "my bank"]
@@ -139,6 +142,34 @@ def test_mixes_are_those_that_tasks_learnt(served, task_folder):
 def test_a_folder_without_a_task_is_refused(tmp_path):
     with pytest.raises(FormatError, match="expected a folder that elmo train made"):
         read_mixes([tmp_path])
+
+
+def test_mixes_that_ship_are_shown_for_the_model_they_ship_with(
+    serving, language_model, language_model_folder, model, tmp_path
+):
+    folder = shutil.copytree(language_model_folder, tmp_path / "shipped")
+    assert read_shipped_mixes(language_model, folder) == []
+    shipped = [
+        {"task": "ner", "folder": "ner", "place": "input", "shares": [0.2, 0.5, 0.3]},
+        {"task": "srl", "folder": "srl", "place": "output", "shares": [0, 0.5, 0.5]},
+    ]
+    (folder / "mixes.json").write_text(json.dumps(shipped))
+    assert read_shipped_mixes(model, folder) == []
+    shelf = Shelf(mixes=read_shipped_mixes(language_model, folder))
+    assert serving(language_model, shelf=shelf).told("/mixes") == {"mixes": shipped}
+    (folder / "mixes.json").write_text('[{"task": "ner"}]')
+    with pytest.raises(FormatError, match=r"mixes.json: 0.folder: .*; expected a list of task"):
+        read_shipped_mixes(language_model, folder)
+
+
+def test_what_ships_with_the_english_model_has_its_layers():
+    english = elmokit.load(threads=1)
+    mixes = read_shipped_mixes(english)
+    assert bool(mixes) == (ENGLISH / "mixes.json").exists()
+    for mix in mixes:
+        assert mix.place in ("input", "output")
+        assert len(mix.shares) == english.layers
+        assert sum(mix.shares) == pytest.approx(1, abs=1e-3)
 
 
 def test_a_search_finds_what_was_asked_for_and_lights_its_words(served, shelf):

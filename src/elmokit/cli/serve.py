@@ -36,7 +36,7 @@ def serve(
         list[Path] | None,
         typer.Option(
             help="A folder of elmo train, whose mix the page shows; may be repeated.",
-            show_default="none",
+            show_default="those that ship, with the English model",
         ),
     ] = None,
     precision: PrecisionWay = "float32",
@@ -77,7 +77,7 @@ def serve(
         from elmokit.server.limits import Limits  # noqa: PLC0415
         from elmokit.server.metrics import Metrics  # noqa: PLC0415
         from elmokit.server.running import listening  # noqa: PLC0415
-        from elmokit.server.shelf import Shelf, read_mixes  # noqa: PLC0415
+        from elmokit.server.shelf import Shelf, read_mixes, read_shipped_mixes  # noqa: PLC0415
         from elmokit.server.views import view_routes  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "starlette", "uvicorn"):
@@ -112,7 +112,7 @@ def serve(
             tokens_per_batch=batch_tokens,
             threads=threads,
         )
-        shelf.mixes = read_mixes(tasks or ())
+        shelf.mixes = read_mixes(tasks) if tasks else read_shipped_mixes(embedder)
         shelf.open_index = lambda: (
             index_sample(embedder) if index is None else Index.open(index, embedder)
         )

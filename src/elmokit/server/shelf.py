@@ -4,11 +4,16 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, ServiceError
 from elmokit.explore.index import Index
+from elmokit.formats import ENGLISH, load
+from elmokit.formats.record import read_record
 from elmokit.server.forms import LearntMix
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.folder import load_trained
+
+_MIXES = "mixes.json"  # beside the model that ships
 
 
 @dataclass
@@ -46,3 +51,13 @@ def read_mixes(folders: Iterable[Path]) -> list[LearntMix]:
         for trained in [load_trained(folder, TASKS)]
         for place, shares in trained.head.words.shares().items()
     ]
+
+
+def read_shipped_mixes(embedder: Embedder, folder: Path = ENGLISH) -> list[LearntMix]:
+    """The mixes that ship with the English model; none where another is served."""
+    path = folder / _MIXES
+    if not path.is_file():
+        return []
+    if embedder.pretrained.fingerprint() != load(folder).fingerprint():
+        return []
+    return read_record(path, list[LearntMix], "a list of task, folder, place and shares")
