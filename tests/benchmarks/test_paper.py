@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from elmokit.errors import FormatError
 from elmokit.tasks.catalog import TASKS
 from toys import TINY
 
@@ -21,16 +22,22 @@ def test_the_cut_is_the_share_of_the_error_that_is_gone(paper):
     assert paper("table1").cut(0.8, 0.85) == pytest.approx(25)
 
 
-def test_a_head_is_trained_once_and_refused_when_settings_change(
-    paper, tmp_path, monkeypatch, capsys
-):
+@pytest.fixture
+def asked(paper, tmp_path, monkeypatch):
+    """Runs of a small tagger, of two seeds."""
     runs = paper("runs")
-    (tmp_path / "pos_ud_ewt").mkdir()
     for part in ("train", "dev"):
-        (tmp_path / f"pos_ud_ewt/{part}").write_text("the\tDET\ncat\tNOUN\n\n" * 8)
-    monkeypatch.setitem(runs.FILES, "pos", "pos_ud_ewt/{}")
-    monkeypatch.setitem(TASKS, "pos", replace(TASKS["pos"], settings=replace(TINY, crf=False)))
-    asked = runs.Runs(tmp_path, tmp_path / "work", (0, 1), ("pos",))
+        (tmp_path / part).write_text("the\tDET\ncat\tNOUN\n\n" * 8)
+    monkeypatch.setitem(runs.FILES, "pos", "{}")
+    set_pos(monkeypatch, replace(TINY, crf=False))
+    return runs.Runs(tmp_path, tmp_path / "work", (0, 1), ("pos",))
+
+
+def set_pos(monkeypatch, settings):
+    monkeypatch.setitem(TASKS, "pos", replace(TASKS["pos"], settings=settings))
+
+
+def test_a_head_is_trained_once_with_all_examples_or_some(asked, capsys):
     found = asked.scores("pos", "none")
     assert len(found) == 2
     assert capsys.readouterr().out.count("8 examples") == 2
@@ -38,22 +45,14 @@ def test_a_head_is_trained_once_and_refused_when_settings_change(
     assert "examples" not in capsys.readouterr().out
     asked.score("pos", "none", 0, share=0.5)
     assert "pos-none-0.5-0: 4 examples" in capsys.readouterr().out
-    changed = replace(TASKS["pos"].settings, hidden=6)
-    monkeypatch.setitem(TASKS, "pos", replace(TASKS["pos"], settings=changed))
+
+
+def test_heads_that_learnt_otherwise_are_refused(asked, tmp_path, monkeypatch):
+    asked.scores("pos", "none")
+    set_pos(monkeypatch, replace(TASKS["pos"].settings, hidden=6))
     with pytest.raises(SystemExit, match="other settings"):
         asked.scores("pos", "none")
-
-
-def test_heads_of_another_way_to_learn_are_refused(paper, tmp_path, monkeypatch):
-    runs = paper("runs")
-    (tmp_path / "pos_ud_ewt").mkdir()
-    for part in ("train", "dev"):
-        (tmp_path / f"pos_ud_ewt/{part}").write_text("the\tDET\ncat\tNOUN\n\n" * 8)
-    monkeypatch.setitem(runs.FILES, "pos", "pos_ud_ewt/{}")
-    monkeypatch.setitem(TASKS, "pos", replace(TASKS["pos"], settings=replace(TINY, crf=False)))
-    asked = runs.Runs(tmp_path, tmp_path / "work", (0,), ("pos",))
-    asked.scores("pos", "none")
     record = tmp_path / "work/pos-none-1-0/task.json"
     record.write_text(json.dumps({**json.loads(record.read_text()), "version": 2}))
-    with pytest.raises(Exception, match="version"):
+    with pytest.raises(FormatError, match="version"):
         asked.scores("pos", "none")
