@@ -55,21 +55,28 @@ def started(folder):
 
 
 def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started):
-    process, url = started("--gather-milliseconds", "1500")
+    process, url = started("--gather-milliseconds", "4000")
     client = Client(url, "secret", retries=0)
     with pytest.raises(ServiceError, match="token"):
         Client(url).encode(["a"])
     with ThreadPoolExecutor(2) as pool:
-        waiting = [pool.submit(client.encode, ["a"]) for _ in range(2)]
-        time.sleep(0.4)
+        waiting = [pool.submit(client.encode, [["a"]]) for _ in range(2)]
+        _wait_until(lambda: "elmokit_queue_length 2\n" in client.metrics())
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
+        _wait_until(lambda: not client.is_ready())
         with pytest.raises(ServiceError, match="the service is shutting down") as caught:
             client.encode(["b"])
         assert caught.value.status == 503
         assert [answer.result().shape for answer in waiting] == [(1, 12)] * 2
     assert process.wait(10) == 0
     assert process.stderr.read() == "answering what waits; once more ends at once\n"
+
+
+def _wait_until(true, seconds=10):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not become true"
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
