@@ -29,7 +29,8 @@ def test_the_sample_is_searched_and_lit(serving, language_model):
 
 def test_a_search_is_as_big_as_what_it_reads(serving, language_model, tmp_path):
     (tmp_path / "text.txt").write_text("a b c d e f g h\na b c d\n" + "a " * 50)
-    with build_index(language_model, [str(tmp_path / "text.txt")], tmp_path / "i") as index:
+    text = [str(tmp_path / "text.txt")]
+    with build_index(language_model, text, tmp_path / "i", layers="mean") as index:
         served = serving(language_model, shelf=Shelf(index), tokens=30, batch_tokens=30)
         with ThreadPoolExecutor(3) as pool:
             with served.held():
@@ -37,7 +38,7 @@ def test_a_search_is_as_big_as_what_it_reads(serving, language_model, tmp_path):
                 waiting = [pool.submit(served.told, "/search", {"query": "a b"}) for _ in "123"]
                 served.wait_until(lambda: served.desk.waiting == 4)
             found = [answer.result()["found"] for answer in waiting]
-    assert [[len(passage["words"]) for passage in one] for one in found] == [[4, 8, 50]] * 3
+    assert [[len(p["words"]) for p in one] for one in found] == [[4, 8, 50]] * 3
     assert [[bool(passage["lit"]) for passage in one] for one in found] == [[True, True, False]] * 3
     # Each query is read alone, then with the two passages that are not too long, and their marks.
     assert served.desk.metrics.tokens - before == 3 * (4 + 4 + 10 + 6)

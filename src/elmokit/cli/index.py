@@ -48,7 +48,13 @@ def build(
     words: Annotated[
         bool, typer.Option("--words", help="A vector a word, to search its uses.")
     ] = False,
-    layers: Annotated[str, typer.Option(help="mean, top, concat, or a layer's number.")] = "mean",
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            help="mean, top, concat, or a layer's number; if not said, 0, and mean for words.",
+            show_default=False,
+        ),
+    ] = None,
     pooling: Annotated[
         Literal["mean", "max", "first", "last"], typer.Option(help="How words become one vector.")
     ] = "mean",
@@ -79,7 +85,7 @@ def build(
     if paragraphs and words:
         raise InputError("--paragraphs and --words were given, expected one of them")
     unit: Unit = "paragraphs" if paragraphs else "words" if words else "sentences"
-    number = re.fullmatch("-?[0-9]+", layers)
+    number = layers and re.fullmatch("-?[0-9]+", layers)
     with build_index(
         load(model, split=split, device=device, precision=precision),
         corpus,

@@ -29,7 +29,7 @@ def build_index(
     out: str | Path,
     *,
     unit: Unit = "sentences",
-    layers: Layers = "mean",
+    layers: Layers | None = None,
     pooling: Pooling = "mean",
     whitening: Way = "zca",
     kind: Kind | Literal["auto"] = "auto",
@@ -39,8 +39,13 @@ def build_index(
 
     The vectors are kept part by part before anything is made of them: a build that was killed and
     is called again embeds only what is missing, and ends with the same numbers.
+
+    Without `layers`, passages have the mean of their words' vectors in layer 0, which finds more
+    than any other layer or all of them (docs/search.md); words in context the mean of all layers.
     """
     files = find_files(names)
+    if layers is None:
+        layers = "mean" if unit == "words" else 0
     recipe = Recipe(
         embedder.pretrained.fingerprint(), embedder.pretrained.split, unit, layers, pooling,
         whitening, kind, state_of(embedder),
