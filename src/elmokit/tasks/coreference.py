@@ -109,7 +109,8 @@ class Coreference(Head):
         kept = mentioned.topk(keep).indices
         order = (first[kept] * len(said) + last[kept]).argsort()
         kept = kept[order]
-        vectors, likely = vectors[kept], mentioned[kept]
+        # Being a mention speaks for no antecedent, being none against all.
+        vectors, likely = vectors[kept], F.logsigmoid(mentioned[kept])
 
         count = min(_ANTECEDENTS, keep)
         place = torch.arange(keep, device=said.device)
