@@ -8,11 +8,16 @@ schemathesis = pytest.importorskip(
 )
 
 
-@pytest.mark.parametrize("mode", ["positive", "negative"])
-def test_what_is_sent_and_answered_is_as_the_schema_says(served, mode):
+@pytest.mark.parametrize(
+    ("mode", "method", "routes"),
+    [("positive", "GET", 4), ("positive", "POST", 8), ("negative", "POST", 8)],
+)
+def test_what_is_sent_and_answered_is_as_the_schema_says(served, mode, method, routes):
     schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
-    for operation in schema.include(method="POST").get_all_operations():
-        _try(operation.ok(), schemathesis.GenerationMode(mode))
+    operations = [found.ok() for found in schema.include(method=method).get_all_operations()]
+    assert len(operations) == routes
+    for operation in operations:
+        _try(operation, schemathesis.GenerationMode(mode))
 
 
 def _try(operation, mode):
