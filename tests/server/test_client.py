@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import threading
 import time
 
@@ -59,6 +61,12 @@ def test_the_client_asks_every_route(client, served):
     asked = {"/embed", "/encode", "/score", "/next", "/fill", "/uses", "/similarity", "/mixes"}
     asked |= {"/search", "/health", "/ready", "/metrics"}
     assert set(client.schema()["paths"]) == asked  # a new route wants a method
+
+
+def test_the_client_needs_no_web_server():
+    missing = "sys.modules.update(dict.fromkeys(['fastapi', 'starlette', 'uvicorn']))"
+    code = f"import sys; {missing}; import elmokit.server.client"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_a_mistake_is_the_models_error(client, served):

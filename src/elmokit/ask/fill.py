@@ -18,9 +18,9 @@ _STAND_IN = "\ue000"
 
 Split = Callable[[str], list[list[str]]]
 
-# So many words are tried in a gap, and several gaps so many times.
-_TRIED = 50
-_ROUNDS = 3
+# So many words are tried in a gap at least, and several gaps are gone through so many times.
+TRIED = 50
+ROUNDS = 3
 
 
 def fill_text(
@@ -49,7 +49,7 @@ def fill_text(
 
 
 def fill(
-    oracle: Oracle, sentence: Sequence[str], *, k: int = 10, tried: int = _TRIED
+    oracle: Oracle, sentence: Sequence[str], *, k: int = 10, tried: int = TRIED
 ) -> list[list[Guess]]:
     """For each word `___` of a sentence, the k words that fit best.
 
@@ -69,7 +69,7 @@ def fill(
     if len(gaps) > 1:
         _fill_from_one_side(oracle, filled, gaps)
     found: dict[int, list[Guess]] = {}
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         before = list(filled)
         for gap in gaps:
             found[gap] = _fill_gap(oracle, filled, gap, max(k, tried))

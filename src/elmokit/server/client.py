@@ -26,8 +26,7 @@ from elmokit.server.forms import (
     SimilarityReply,
     UsesReply,
 )
-
-_JSON, _NPY, _NPZ = "application/json", "application/x-npy", "application/x-npz"
+from elmokit.server.media import JSON, NPY, NPZ
 
 # What the caller can mend, as a model in this process would have it.
 _CALLERS_MISTAKES = (400, 413, 422)
@@ -69,7 +68,7 @@ class Client:
         texts = [_listed(sentence) for sentence in sentences]
         asked = layers if isinstance(layers, str | int) else [int(layer) for layer in layers]
         form = {"texts": texts, "layers": asked, "directions": directions}
-        with np.load(io.BytesIO(self._ask("/embed", form, _NPZ)), allow_pickle=False) as arrays:
+        with np.load(io.BytesIO(self._ask("/embed", form, NPZ)), allow_pickle=False) as arrays:
             return [arrays[str(place)] for place in range(len(texts))]
 
     def encode(
@@ -81,7 +80,7 @@ class Client:
     ) -> Vectors:
         """One vector a text, raw or a list of words, (texts, dim)."""
         form = {"texts": _texts(texts), "layers": layers, "pooling": pooling}
-        found: Vectors = np.load(io.BytesIO(self._ask("/encode", form, _NPY)), allow_pickle=False)
+        found: Vectors = np.load(io.BytesIO(self._ask("/encode", form, NPY)), allow_pickle=False)
         return found
 
     def score(self, texts: Iterable[Text]) -> list[Score]:
@@ -162,7 +161,7 @@ class Client:
         end = time.monotonic() + seconds
         while True:
             try:
-                self._ask_once("/ready", None, _JSON)
+                self._ask_once("/ready", None, JSON)
                 return
             except ServiceError:
                 if time.monotonic() > end:
@@ -171,13 +170,13 @@ class Client:
 
     def _answers(self, path: str) -> bool:
         try:
-            self._ask_once(path, None, _JSON)
+            self._ask_once(path, None, JSON)
         except ServiceError:
             return False
         return True
 
     def _told(self, path: str, form: dict[str, Any] | None = None) -> Any:
-        return json.loads(self._ask(path, form, _JSON))
+        return json.loads(self._ask(path, form, JSON))
 
     def _ask(self, path: str, form: dict[str, Any] | None, accept: str) -> bytes:
         """The body of an answer to a form, or to none; a busy service is asked again."""
@@ -192,7 +191,7 @@ class Client:
         raise AssertionError("the last try returns or raises")
 
     def _ask_once(self, path: str, body: bytes | None, accept: str) -> bytes:
-        headers = {"Content-Type": _JSON, "Accept": accept}
+        headers = {"Content-Type": JSON, "Accept": accept}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
         kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection

@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from elmokit.ask.fill import GAP
+from elmokit.ask.fill import GAP, ROUNDS, TRIED
 from elmokit.ask.predict import Guess
 from elmokit.ask.score import Score
 from elmokit.embedder import Embedder, Text
@@ -19,9 +19,6 @@ from elmokit.server.sentences import Sentences, too_much
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
-
-# So many words are tried in a gap at least, and several gaps are gone through so many times.
-_TRIED, _ROUNDS = 50, 3
 
 logger = logging.getLogger(__name__)
 
@@ -112,8 +109,8 @@ def filling(embedder: Embedder, text: Text, k: int, limits: Limits) -> Job[list[
     """The words for each gap of a text, each job by itself."""
     sentences = Sentences.of(embedder, [text], limits)
     gaps = len(re.findall("_{3,}", text)) if isinstance(text, str) else [*text].count(GAP)
-    tried = max(k, _TRIED)
-    tokens = sentences.tokens * tried * gaps * (_ROUNDS if gaps > 1 else 1)
+    tried = max(k, TRIED)
+    tokens = sentences.tokens * tried * gaps * (ROUNDS if gaps > 1 else 1)
     if tokens > limits.fill_tokens:
         raise too_much(
             f"gaps that are filled with {tried} words on trial make {tokens:,} words to read",

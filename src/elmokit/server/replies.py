@@ -14,10 +14,7 @@ from elmokit.ask.predict import Guess
 from elmokit.errors import NumericError, ServiceError
 from elmokit.pooling import Vectors
 from elmokit.server.jobs import Embedded, Scored
-
-JSON = "application/json"
-NPY = "application/x-npy"
-NPZ = "application/x-npz"
+from elmokit.server.media import JSON
 
 # Numbers become text so many at a time: meanwhile nothing else of the process runs.
 _NUMBERS_AT_ONCE = 16384

@@ -14,6 +14,7 @@ from elmokit.server import forms, replies
 from elmokit.server.desk import Desk
 from elmokit.server.guard import END
 from elmokit.server.jobs import Embedded, Job, embedding, filling, guessing, scoring
+from elmokit.server.media import JSON, NPY, NPZ
 from elmokit.server.sentences import Sentences
 
 Made = TypeVar("Made")
@@ -47,7 +48,7 @@ def model_routes(desk: Desk) -> APIRouter:
     def cut(embedder: Embedder, texts: list[forms.Text]) -> Sentences:
         return Sentences.of(embedder, texts, desk.limits)
 
-    @router.post("/embed", **told("/embed", forms.EmbedReply, replies.NPZ))
+    @router.post("/embed", **told("/embed", forms.EmbedReply, NPZ))
     async def embed(
         form: Annotated[forms.EmbedForm, example("/embed")], end: End, accept: Accept = None
     ) -> Response:
@@ -56,15 +57,15 @@ def model_routes(desk: Desk) -> APIRouter:
         def prepare(embedder: Embedder) -> Job[Embedded]:
             return embedding(embedder, cut(embedder, form.texts), form.layers, form.directions)
 
-        kind = replies.choose_form(accept, replies.NPZ)
+        kind = replies.choose_form(accept, NPZ)
         found = await desk.ask(prepare, end)
         end.callback(found.vectors.clear)  # now, though a broken exchange may be held on to
-        if kind == replies.NPZ:
+        if kind == NPZ:
             return _streamed(replies.embedded_npz(found), kind)
         replies.check_finite(found.vectors)
         return _streamed(replies.embedded_json(found), kind)
 
-    @router.post("/encode", **told("/encode", forms.EncodeReply, replies.NPY))
+    @router.post("/encode", **told("/encode", forms.EncodeReply, NPY))
     async def encode(
         form: Annotated[forms.EncodeForm, example("/encode")], end: End, accept: Accept = None
     ) -> Response:
@@ -76,12 +77,12 @@ def model_routes(desk: Desk) -> APIRouter:
         def pool(found: Embedded) -> Vectors:
             return _pooled(found, reduction, len(form.texts), dim)
 
-        kind = replies.choose_form(accept, replies.NPY)
+        kind = replies.choose_form(accept, NPY)
         reduction = Reduction.of(form.layers, form.pooling)
         embedder = desk.embedder
         dim = embedder.dim * (embedder.layers if form.layers == "concat" else 1)
         vectors = await ask_and_make(desk, prepare, pool, end)
-        if kind == replies.NPY:
+        if kind == NPY:
             return Response(replies.npy(vectors), media_type=kind)
         replies.check_finite([vectors])
         return _streamed(replies.encoded_json(vectors), kind)
@@ -175,7 +176,7 @@ def example(path: str) -> Any:
 
 def told(path: str, reply: type, *binary: str) -> dict[str, Any]:
     """What the schema says of a route's answers."""
-    content: dict[str, Any] = {replies.JSON: {"example": forms.ANSWERS[path]}}
+    content: dict[str, Any] = {JSON: {"example": forms.ANSWERS[path]}}
     content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in binary}
     responses: dict[int, Any] = {
         status: {"model": forms.ErrorReply, "description": says}
