@@ -1,27 +1,34 @@
 """A service under load becomes latencies and throughput, beside the embedder called directly.
 
-    python benchmarks/serve.py [--size small] [--seconds 10] [--clients 32]
+    python benchmarks/serve.py [--size small] [--seconds 60] [--clients 32]
 
 It starts `elmo serve` with random weights of a published size, or with the English model that
-ships, finds what it answers when so many
-clients never rest (its capacity), then sends requests at half, once and twice that rate, whether
-they are answered or not. A request is one English sentence; its latency counts from the moment it
-was due. A table for people, one JSON line last for machines.
+ships, and times the page and its first question. Then it finds what the service answers when so
+many clients never rest (its capacity), and sends requests at half, once and twice that rate,
+whether they are answered or not. A request is one English sentence; its latency counts from the
+moment it was due. An answer counts by its status when it is whole; one that is cut short or is no
+zip is broken, and one without even a status is lost too. A table for people, one JSON line last
+for machines.
 """
 
 import argparse
 import asyncio
+import io
 import json
 import random
 import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
 from itertools import cycle
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import numpy as np
 import torch
@@ -33,11 +40,19 @@ from elmokit.model.language_model import LanguageModel
 from elmokit.server.client import Client
 from embed import prose
 
+EXAMPLES = Path(__file__).parents[1] / "examples" / "senses.json"
+TEXTS = [text for texts in json.loads(EXAMPLES.read_text("utf-8")).values() for text in texts]
+# What a browser asks for first: the page, and the uses of a word in fifteen sentences.
+PAGE = {"GET /": ("/", None), "POST /uses": ("/uses", {"word": "bank", "texts": TEXTS})}
+
+COUNTED = ["200", "429", "503", "other", "broken", "lost"]
+PATIENCE = 120  # seconds after which an answer is not waited for any more
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", default="small", choices=[*SIZES, "english"])
-    parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement")
     parser.add_argument("--clients", type=int, default=32, help="that never rest")
     chosen = parser.parse_args()
     sentences = prose(64)
@@ -49,6 +64,7 @@ def main() -> None:
     for count, rate in direct.items():
         print(f"directly, {count:2} sentences a call: {rate:8.1f} sentences/s")
     with tempfile.TemporaryDirectory() as folder, serving(pretrained, Path(folder, "m")) as url:
+        page = {name: time_answer(url, *asked) for name, asked in PAGE.items()}
         check_bits(pretrained, sentences, url)
         load = Load(url, sentences)
         busy = asyncio.run(load.keep_busy(chosen.clients, chosen.seconds))
@@ -57,16 +73,18 @@ def main() -> None:
         for share in (0.5, 1.0, 2.0):
             found = asyncio.run(load.send_at(share * capacity, chosen.seconds))
             rows.append({"load": share, **found})
-    print(f"{'load':>8} {'asked/s':>8} {'answered/s':>10} {'of direct':>9} ", end="")
-    print(f"{'p50 ms':>8} {'p95 ms':>8} {'p99 ms':>8}  statuses")
+    for name, seconds in page.items():
+        print(f"{name}, the first after the service was ready: {seconds:.3f} s")
+    names = ["load", "asked", *COUNTED, "200/s", "of direct", "p50 ms", "p95 ms", "p99 ms"]
+    print(" ".join(f"{name:>9}" for name in names))
     for row in rows:
         row["of_direct"] = row["answered_per_second"] / direct[32]
-        print(
-            f"{row['load']:>8} {row['asked_per_second']:8.1f} {row['answered_per_second']:10.1f} "
-            f"{row['of_direct']:9.2f} {row['p50']:8.1f} {row['p95']:8.1f} {row['p99']:8.1f}  "
-            f"{row['statuses']}"
-        )
-    print(json.dumps({"size": chosen.size, "words": words, "direct": direct, "results": rows}))
+        counts = [row[name] for name in ("load", "asked", *COUNTED)]
+        rates = [f"{row['answered_per_second']:.1f}", f"{row['of_direct']:.2f}"]
+        times = [f"{row[name]:.1f}" for name in ("p50", "p95", "p99")]
+        print(" ".join(f"{told:>9}" for told in (*counts, *rates, *times)))
+    told = {"size": chosen.size, "words": words, "direct": direct, "page": page, "results": rows}
+    print(json.dumps(told))
 
 
 def pretrained_of(size: str) -> elmokit.Pretrained:
@@ -114,6 +132,15 @@ def serving(pretrained, folder: Path):
         process.wait()
 
 
+def time_answer(url: str, path: str, form: dict | None) -> float:
+    """Seconds until a question to a service is answered, as a browser asks it."""
+    body = None if form is None else json.dumps(form).encode()
+    started = time.perf_counter()
+    with urlopen(Request(url + path, body, {"Content-Type": "application/json"})) as answer:
+        answer.read()
+    return time.perf_counter() - started
+
+
 class Load:
     """Requests of one sentence each to a service."""
 
@@ -145,13 +172,21 @@ class Load:
             due += draw.expovariate(rate)
         return summary(await asyncio.gather(*tasks), seconds)
 
-    async def _ask(self, due: float) -> tuple[int, float]:
-        """The status, and the seconds since the request was due."""
+    async def _ask(self, due: float) -> "Answer":
+        """What a request that was due then has brought."""
+        try:
+            said = await asyncio.wait_for(self._exchange(next(self.requests)), PATIENCE)
+        except (OSError, asyncio.TimeoutError):
+            said = b""
+        return Answer.of(said, time.perf_counter() - due)
+
+    async def _exchange(self, request: bytes) -> bytes:
         reader, writer = await asyncio.open_connection(self.address.hostname, self.address.port)
-        writer.write(next(self.requests))
-        answer = await reader.read(-1)
-        writer.close()
-        return int(answer.split(b" ", 2)[1]), time.perf_counter() - due
+        try:
+            writer.write(request)
+            return await reader.read(-1)
+        finally:
+            writer.close()
 
     def _request(self, sentence: list[str]) -> bytes:
         body = json.dumps({"texts": [sentence]}).encode()
@@ -161,15 +196,52 @@ class Load:
         )
 
 
-def summary(answers: list[tuple[int, float]], seconds: float) -> dict:
-    """Rates, and percentiles of the milliseconds that good answers took."""
-    taken = [took * 1000 for status, took in answers if status == 200]
-    p50, p95, p99 = np.percentile(taken, [50, 95, 99])
+@dataclass(frozen=True)
+class Answer:
+    """The status of an answer, None where there is none; whether it is whole; and its seconds."""
+
+    status: int | None
+    whole: bool
+    seconds: float
+
+    @classmethod
+    def of(cls, said: bytes, seconds: float) -> "Answer":
+        """What a service said until it closed the connection: a good answer is a zip."""
+        response, status = HTTPResponse(Said(said)), None
+        try:
+            response.begin()
+            status = response.status
+            body = response.read()
+            if status == 200:
+                zipfile.ZipFile(io.BytesIO(body))  # its directory is at the end
+        except (HTTPException, zipfile.BadZipFile):
+            return cls(status, False, seconds)
+        return cls(status, True, seconds)
+
+
+class Said:
+    """Bytes, as http.client wants them: a socket."""
+
+    def __init__(self, said: bytes) -> None:
+        self.said = said
+
+    def makefile(self, _: str) -> io.BytesIO:
+        return io.BytesIO(self.said)
+
+
+def summary(answers: list[Answer], seconds: float) -> dict:
+    """Counts, a rate, and percentiles of the milliseconds that good answers took."""
+    whole = Counter(answer.status for answer in answers if answer.whole)
+    taken = [a.seconds * 1000 for a in answers if a.whole and a.status == 200]
+    p50, p95, p99 = np.percentile(taken or [np.nan], [50, 95, 99])
     return {
-        "asked_per_second": len(answers) / seconds,
+        "asked": len(answers),
+        "200": whole[200], "429": whole[429], "503": whole[503],
+        "other": sum(whole.values()) - whole[200] - whole[429] - whole[503],
+        "broken": sum(not answer.whole for answer in answers),
+        "lost": sum(answer.status is None for answer in answers),
         "answered_per_second": len(taken) / seconds,
         "p50": p50, "p95": p95, "p99": p99,
-        "statuses": dict(Counter(status for status, _ in answers)),
     }  # fmt: skip
 
 
