@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, help="of SQuAD, evenly from all", default=0)
     parser.add_argument("--stsb", type=Path, help="pairs of STS-B")
     parser.add_argument(
-        "--layers", nargs="+", default=["mean"], help="mean, top, concat or a layer's number"
+        "--layers", nargs="+", default=["0"], help="mean, top, concat or a layer's number"
     )
     parser.add_argument(
         "--pooling", nargs="+", default=["mean"], choices=("mean", "max", "first", "last")

@@ -1,5 +1,9 @@
-"""Figure 2: how much of each layer the tasks learnt to use, where Table 1 put ELMo."""
+"""Figure 2: how much of each layer the tasks learnt to use, where Table 1 put ELMo.
 
+The same numbers go beside the English model, for the page of `elmo serve`.
+"""
+
+import json
 from pathlib import Path
 
 from runs import TITLES, WHERE, print_table, runs_of
@@ -8,9 +12,13 @@ from elmokit.explore.mix import Shares, draw_mix
 
 
 def main():
-    runs, found = runs_of(__doc__), []
+    runs, found, shipped = runs_of(__doc__.splitlines()[0]), [], []
     for task in runs.tasks:
         shares = runs.trained(task, WHERE[task], runs.seeds[0]).head.words.shares()
+        shipped += [
+            {"task": task, "folder": TITLES[task], "place": place, "shares": numbers}
+            for place, numbers in shares.items()
+        ]
         found += [
             Shares(Path(TITLES[task]), place, tuple(range(len(numbers))), tuple(numbers))
             for place, numbers in shares.items()
@@ -20,6 +28,7 @@ def main():
     ]
     print_table(["mix", *(f"layer {k}" for k in found[0].layers)], rows)
     draw_mix(Path("docs/paper-figure2.svg"), found)
+    Path("src/elmokit/english/mixes.json").write_text(json.dumps(shipped, indent=1) + "\n")
 
 
 if __name__ == "__main__":
