@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from urllib.request import Request, urlopen
 
 import pytest
@@ -88,6 +89,8 @@ def test_a_signal_while_the_model_is_loaded_ends_the_service(tmp_path, number):
             "--port", "0",
         ],
         stderr=subprocess.PIPE, text=True,
+        # A shell lets what it starts in the background ignore SIGINT, and the tests with it.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )  # fmt: skip
     try:
         url = process.stderr.readline().split()[2].rstrip(",")
