@@ -13,6 +13,7 @@ from elmokit.tasks import learn as story
 from elmokit.tasks import plain
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.folder import load_trained
+from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.learn import learn
 from elmokit.tasks.settings import Settings
 from made import make_folder
@@ -241,3 +242,15 @@ def test_the_callers_random_numbers_are_their_own(tmp_path):
     examples = EXAMPLES["pos"]
     learn(TASKS["pos"], examples, examples, tmp_path, settings=changed(elmo="none"))
     assert torch.rand(1) == expected
+
+
+def test_layers_that_were_worked_out_are_those_of_the_settings(model, tmp_path):
+    task, examples, layers = TASKS["pos"], EXAMPLES["pos"], FrozenLayers(model)
+    given = {"settings": changed(), "elmo": model}
+    apart = learn(task, examples, examples, tmp_path / "a", **given)
+    shared = learn(task, examples, examples, tmp_path / "b", **given, layers=layers)
+    assert weights_of(tmp_path / "a") == weights_of(tmp_path / "b")
+    assert apart.scores == shared.scores
+    given["settings"] = changed(layers=(2,))
+    with pytest.raises(ConfigError, match=r"layers \(0, 1, 2\) were worked out, but .* \(2,\)"):
+        learn(task, examples, examples, tmp_path / "c", **given, layers=layers)

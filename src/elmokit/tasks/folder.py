@@ -94,7 +94,12 @@ def make_head(
         if settings.tune:
             bilm = elmo.bilm
         else:
-            frozen = layers or FrozenLayers(elmo, settings.layers)
+            frozen = FrozenLayers(elmo, settings.layers)
+            if layers is not None and layers.layers != frozen.layers:
+                raise ConfigError(
+                    f"layers {layers.layers} were worked out, but the settings mix {frozen.layers}"
+                )
+            frozen = layers or frozen
     return task.make(WordVectors(lexicon, settings, frozen=frozen, bilm=bilm), labels)
 
 
