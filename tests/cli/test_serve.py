@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from urllib.request import Request, urlopen
 
 import pytest
@@ -23,6 +24,10 @@ from made import make_folder
 from toys import EXAMPLES, changed
 from typed import failed
 
+_SHARED = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="processes share memory, and are seen, on Linux"
+)
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -34,11 +39,11 @@ def started(folder):
     """Start `elmo serve` on a free port: the process and its address."""
     processes = []
 
-    def start(*options):
+    def start(*options, reading=("--threads", "1")):
         process = subprocess.Popen(
             [
                 sys.executable, "-W", "error", "-m", "elmokit.cli", "serve",
-                "--model", folder, "--port", "0", "--threads", "1", *options,
+                "--model", folder, "--port", "0", *reading, *options,
             ],
             stderr=subprocess.PIPE, text=True, env={**os.environ, "ELMOKIT_TOKEN": "secret"},
         )  # fmt: skip
@@ -71,6 +76,39 @@ def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started
         assert [answer.result().shape for answer in waiting] == [(1, 12)] * 2
     assert process.wait(10) == 0
     assert process.stderr.read() == "answering what waits; once more ends at once\n"
+
+
+@_SHARED
+def test_a_service_of_several_processes_ends_with_its_last_answer(started):
+    process, url = started("--gather-milliseconds", "2000", reading=("--processes", "2"))
+    client = Client(url, "secret", retries=0)
+    with ThreadPoolExecutor(4) as pool:
+        waiting = [pool.submit(client.encode, [["a"]]) for _ in range(4)]
+        _wait_until(lambda: "elmokit_queue_length 4\n" in client.metrics())
+        assert len(_children(process)) == 2
+        process.send_signal(signal.SIGTERM)
+        assert [answer.result().shape for answer in waiting] == [(1, 12)] * 4
+    assert process.wait(10) == 0
+
+
+@_SHARED
+def test_the_processes_of_a_service_that_is_killed_end_and_free_its_port(started):
+    process, url = started(reading=("--processes", "2"))
+    assert Client(url, "secret").encode([["a"]]).shape == (1, 12)
+    children = _children(process)
+    process.kill()
+    process.wait()
+    _wait_until(lambda: not any(os.path.exists(f"/proc/{child}") for child in children))
+    socket.create_server(("127.0.0.1", int(url.rsplit(":", 1)[1]))).close()
+
+
+def test_processes_have_no_threads_to_choose(elmo):
+    failed(elmo("serve", "--processes", 2, "--threads", 2), "with one thread each")
+
+
+def _children(process):
+    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii")
+    return [int(child) for child in listed.split()]
 
 
 def _wait_until(true, seconds=10):

@@ -1,4 +1,5 @@
 import json
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +14,8 @@ import elmokit
 from elmokit.explore.build import build_index
 from elmokit.explore.index import Index
 from elmokit.server.desk import Desk
+from elmokit.server.exchange import EXCHANGE
 from elmokit.server.files import file_routes
-from elmokit.server.guard import END
 from elmokit.server.jobs import Job
 from elmokit.server.limits import Limits
 from elmokit.server.metrics import Metrics
@@ -71,7 +72,7 @@ def serving():
     """Start services that end with the module: a desk and a function that asks them."""
     with ExitStack() as running:
 
-        def start(model, *, token=None, shelf=None, **limits):
+        def start(model, *, token=None, shelf=None, crew=None, **limits):
             desk = Desk(Limits(**limits), Metrics())
             gate = Gate(desk)
             groups = [gate.router, view_routes(desk, shelf or Shelf()), file_routes()]
@@ -79,7 +80,7 @@ def serving():
             running.callback(gate.release.set)
             running.callback(gate.release_aside.set)
             if model is not None:
-                desk.open(model)
+                desk.open(model, crew)
             return Served(url, desk, gate)
 
         yield start
@@ -101,7 +102,7 @@ class Gate:
         @self.router.post("/hold", include_in_schema=False)
         async def hold(request: Request):
             job = Job(Sentences([], []), 1, self._hold)
-            return await desk.ask(lambda _: job, request.scope[END])
+            return await desk.ask(lambda _: job, request.scope[EXCHANGE])
 
         @self.router.post("/hold_aside", include_in_schema=False)
         async def hold_aside():
@@ -145,6 +146,16 @@ class Served:
 
     def connect(self):
         return HTTPConnection(urlsplit(self.url).hostname, urlsplit(self.url).port, timeout=20)
+
+    def connected(self, buffer=None):
+        """A socket to the service, which receives so many bytes at once."""
+        address = urlsplit(self.url)
+        made = socket.socket()
+        if buffer:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        made.settimeout(10)
+        made.connect((address.hostname, address.port))
+        return made
 
     def ask(self, path, body=None, *, method=None, headers=()):
         """The status, the headers and the bytes of an answer; a body that is no bytes is JSON."""

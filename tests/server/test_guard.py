@@ -1,10 +1,8 @@
 """A token, limits on what comes in, and patience with clients that has an end."""
 
 import json
-import socket
 import time
 from contextlib import suppress
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -74,7 +72,7 @@ def test_ten_megabytes_are_heard_out_and_refused(served):
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(strict):
-    with _connected(strict) as slow:
+    with strict.connected() as slow:
         slow.sendall(b"POST /encode HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
         started = time.monotonic()
         assert strict.told("/encode", FORM)
@@ -83,7 +81,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(strict):
 
 
 def test_only_so_many_requests_are_open(strict):
-    slow = [_connected(strict) for _ in range(4)]
+    slow = [strict.connected() for _ in range(4)]
     for one in slow:
         one.sendall(b"POST /encode HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
     time.sleep(0.2)
@@ -98,7 +96,7 @@ def test_only_so_many_requests_are_open(strict):
 def test_a_client_that_does_not_read_its_answer_harms_nobody(serving, language_model):
     generous = serving(language_model, seconds=1, answer_bytes=2_000_000)
     body = json.dumps({"texts": [[f"w{k}" for k in range(20)]] * 350}).encode()
-    with _connected(generous, buffer=4096) as deaf:
+    with generous.connected(buffer=4096) as deaf:
         deaf.sendall(
             b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -116,7 +114,7 @@ def test_a_client_that_does_not_read_its_answer_harms_nobody(serving, language_m
     "said", [b"", b"GET /health HTTP/1.1\r\nHo", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /"]
 )
 def test_a_connection_that_brings_no_request_is_dropped(strict, said):
-    with _connected(strict) as idle:
+    with strict.connected() as idle:
         idle.sendall(said)
         answer = b""
         with suppress(ConnectionResetError):
@@ -128,7 +126,7 @@ def test_a_connection_that_brings_no_request_is_dropped(strict, said):
 def test_idle_connections_do_not_shut_the_service(serving, language_model, monkeypatch):
     monkeypatch.setattr(running, "_CONNECTIONS", 5)
     small = serving(language_model, seconds=2)
-    idle = [_connected(small) for _ in range(5)]
+    idle = [small.connected() for _ in range(5)]
     for one in idle:
         one.sendall(b"GET /health HTTP/1.1\r\n")
     small.wait_until(lambda: small.ask("/health")[0] == 503)
@@ -141,7 +139,7 @@ def test_a_client_that_takes_nothing_is_dropped_in_the_end(serving, language_mod
     monkeypatch.setattr(running, "_CONNECTIONS", 2)  # the one that asks is counted too
     small = serving(language_model, seconds=1)
     body = json.dumps({"texts": [[f"w{k}" for k in range(20)]] * 350}).encode()
-    with _connected(small, buffer=4096) as deaf:
+    with small.connected(buffer=4096) as deaf:
         deaf.sendall(
             b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -159,17 +157,7 @@ def test_vectors_that_would_take_too_much_memory_are_refused(serving, language_m
 
 
 def test_what_is_no_http_is_refused(served):
-    with _connected(served) as odd:
+    with served.connected() as odd:
         odd.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         assert odd.recv(100).startswith(b"HTTP/1.1 400 ")
     assert served.told("/health")
-
-
-def _connected(service, buffer=None):
-    address = urlsplit(service.url)
-    made = socket.socket()
-    if buffer:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-    made.settimeout(10)
-    made.connect((address.hostname, address.port))
-    return made

@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Annotated
@@ -42,8 +42,19 @@ def serve(
     precision: PrecisionWay = "float32",
     split: Split = None,
     device: Device = "cpu",
+    processes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="That share the model and read with one thread each.",
+            show_default="one a core, up to 8",
+        ),
+    ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Of the model.", show_default="torch's own")
+        int | None,
+        typer.Option(
+            min=1, help="Of a model in one process.", show_default="torch's own, of one process"
+        ),
     ] = None,
     body_bytes: Annotated[int, typer.Option(min=1, help="Of a request, at most.")] = 2**20,
     texts: Annotated[int, typer.Option(min=1, help="Of a request, at most.")] = 1024,
@@ -72,6 +83,7 @@ def serve(
     try:
         from elmokit.explore.index import Index  # noqa: PLC0415  (torch takes seconds)
         from elmokit.explore.sample import index_sample  # noqa: PLC0415
+        from elmokit.server.crew import Crew, usual_size  # noqa: PLC0415
         from elmokit.server.desk import Desk  # noqa: PLC0415
         from elmokit.server.files import file_routes  # noqa: PLC0415
         from elmokit.server.limits import Limits  # noqa: PLC0415
@@ -97,12 +109,17 @@ def serve(
         batch_tokens=batch_tokens,
         gather_milliseconds=gather_milliseconds,
     )
+    if processes is None:
+        processes = 1 if threads else usual_size(device)
+    elif processes > 1 and (threads or device != "cpu"):
+        raise InputError("--processes compute on the CPU, with one thread each; leave it out")
     desk, shelf = Desk(limits, Metrics()), Shelf()
     groups = [view_routes(desk, shelf), file_routes()]
     with (
-        closing(shelf),  # when all are answered
+        ExitStack() as ending,  # when all are answered
         listening(desk, host=host, port=port, token=token, groups=groups) as url,
     ):
+        ending.callback(shelf.close)
         tell(f"listening at {url}, loading the model")
         embedder = load(
             model,
@@ -110,15 +127,17 @@ def serve(
             device=device,
             precision=precision,
             tokens_per_batch=batch_tokens,
-            threads=threads,
+            threads=threads if processes == 1 else 1,
         )
         shelf.mixes = read_mixes(tasks) if tasks else read_shipped_mixes(embedder)
         shelf.open_index = lambda: (
             index_sample(embedder) if index is None else Index.open(index, embedder)
         )
         shelf.index = shelf.open_index()
+        crew = Crew(embedder, processes if processes > 1 else 0)
+        ending.callback(crew.close)
         with _signals() as arrived:  # before, one ends it at once
-            desk.open(embedder)
+            desk.open(embedder, crew)
             tell("ready")
             arrived.get()
         tell("answering what waits; once more ends at once")

@@ -1,6 +1,7 @@
 """The bytes of a connection become requests; one on which nothing happens is dropped."""
 
 import asyncio
+import socket
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -16,6 +17,7 @@ def punctual(seconds: float) -> type[H11Protocol]:
     class Punctual(H11Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            _send_at_once(transport)
             self._look(None)
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -32,3 +34,11 @@ def punctual(seconds: float) -> type[H11Protocol]:
                 self._looking = self.loop.call_later(seconds, self._look, now)
 
     return Punctual
+
+
+def _send_at_once(transport: asyncio.Transport) -> None:
+    """Keep the kernel from holding an answer's last bytes back, 40 ms or so, to send more at once.
+
+    asyncio asks for this by itself, but not of sockets that `socket.create_server` made.
+    """
+    transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -1,20 +1,25 @@
-"""Requests that wait become batches, which one thread computes with the one model."""
+"""Requests that wait become batches, which a model or its processes answer."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 
 from elmokit.embedder import Embedder
 from elmokit.errors import ServiceError
+from elmokit.server.crew import Crew, Member
+from elmokit.server.exchange import Exchange, in_time
 from elmokit.server.jobs import Job, answer_all
 from elmokit.server.limits import Limits
+from elmokit.server.line import Line, Ticket, hand_out
 from elmokit.server.metrics import Metrics
 from elmokit.server.sentences import too_much
 
 Answer = TypeVar("Answer")
+Answering = Callable[[Sequence[Job[Any]]], Sequence[object]]
+
+_SECONDS_TO_LOOK = 0.02  # whether the model is there
 
 
 class Desk:
@@ -23,6 +28,7 @@ class Desk:
     It takes none before it is given a model (`open`, from any thread) and none while `draining`;
     those that it has taken, `waiting`, are answered. Texts are prepared in one thread, the model
     reads in another and an index is searched in a third, so that none stops the loop that listens.
+    With a crew, its processes read what can be read together.
     """
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
@@ -31,15 +37,18 @@ class Desk:
         self.waiting = 0
         self.draining = False
         self._embedder: Embedder | None = None
-        self._queue: dict[_Ticket, None] = {}  # in order of arrival
+        self._members: Sequence[Member] = ()
+        self._line, self._members_line = Line(), Line()
         self._held_bytes = 0
-        self._arrived = asyncio.Event()
         self._text_thread = ThreadPoolExecutor(1, "elmokit-text")
         self._model_thread = ThreadPoolExecutor(1, "elmokit-model")
         self._search_thread = ThreadPoolExecutor(1, "elmokit-search")
+        self._crew_threads = ThreadPoolExecutor(1, "elmokit-crew")  # one waits for each process
 
-    def open(self, embedder: Embedder) -> None:
+    def open(self, embedder: Embedder, crew: Crew | None = None) -> None:
         """Take requests from now on, for this model."""
+        self._members = crew.members if crew else ()
+        self._crew_threads = ThreadPoolExecutor(1 + len(self._members), "elmokit-crew")
         self._embedder = embedder
 
     @property
@@ -51,12 +60,12 @@ class Desk:
             raise ServiceError("the model is still being loaded", status=503, retry_after=1)
         return self._embedder
 
-    async def ask(self, prepare: Callable[[Embedder], Job[Answer]], end: ExitStack) -> Answer:
+    async def ask(self, prepare: Callable[[Embedder], Job[Answer]], exchange: Exchange) -> Answer:
         """The answer to the job that `prepare` makes, in time or not at all.
 
-        `end` is that of the exchange: until then the answer takes memory.
+        Until the end of the exchange the answer takes memory.
         """
-        return await self.during(lambda embedder: self.read(embedder, prepare, end))
+        return await self.during(lambda embedder: self.read(embedder, prepare, exchange))
 
     async def during(self, answering: Callable[[Embedder], Coroutine[Any, Any, Answer]]) -> Answer:
         """What an exchange of several steps ends with: it waits once, and in time for all."""
@@ -70,8 +79,8 @@ class Desk:
             )
         self.waiting += 1
         try:
-            return await asyncio.wait_for(answering(embedder), self.limits.seconds)
-        except asyncio.TimeoutError:
+            return await in_time(answering(embedder), self.limits.seconds)
+        except TimeoutError:
             raise ServiceError(
                 f"no answer within {self.limits.seconds:g} seconds; ask again later, or for less",
                 status=503,
@@ -81,19 +90,23 @@ class Desk:
             self.waiting -= 1
 
     async def read(
-        self, embedder: Embedder, prepare: Callable[[Embedder], Job[Answer]], end: ExitStack
+        self, embedder: Embedder, prepare: Callable[[Embedder], Job[Answer]], exchange: Exchange
     ) -> Answer:
         """The answer to a job of an exchange that waits already."""
-        job = await self.aside(lambda: prepare(embedder))
-        self._make_room(job.bytes, end)
+        if exchange.little:
+            job = prepare(embedder)
+        else:
+            job = await self.aside(lambda: prepare(embedder))
+        self._make_room(job.bytes, exchange)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        ticket = _Ticket(embedder, job, answer)
-        self._queue[ticket] = None
-        self._arrived.set()
+        ticket = Ticket(job, answer)
+        travels = self._members and job.key is not None
+        line = self._members_line if travels else self._line
+        line.join(ticket)
         try:
             return await answer
         finally:
-            self._queue.pop(ticket, None)  # one that nobody waits for any more is not computed
+            line.leave(ticket)  # one that nobody waits for any more is not computed
 
     async def aside(self, work: Callable[[], Answer]) -> Answer:
         """What a function of texts or arrays gives, worked out beside the loop."""
@@ -104,29 +117,52 @@ class Desk:
         return await asyncio.get_running_loop().run_in_executor(self._search_thread, work)
 
     async def work(self) -> None:
-        """Answer what arrives, batch after batch, until cancelled."""
-        loop = asyncio.get_running_loop()
+        """Answer what arrives until cancelled, as soon as there is a model."""
+        while self._embedder is None:
+            await asyncio.sleep(_SECONDS_TO_LOOK)
+        await asyncio.gather(
+            self._work(self._line, self._model_thread, partial(answer_all, self._embedder)),
+            *(
+                self._work(self._members_line, self._crew_threads, member.answer)
+                for member in self._members
+            ),
+        )
+
+    async def _work(self, line: Line, thread: Executor, answer: Answering) -> None:
+        """Answer those of a line, batch after batch.
+
+        While answers are written, those that came meanwhile are read; only a model that has
+        nothing to do waits for more to come.
+        """
+        line.idle += 1
+        loop, read = asyncio.get_running_loop(), list[tuple[Ticket, object]]()
         while True:
-            await self._arrived.wait()
-            if sum(ticket.job.tokens for ticket in self._queue) < self.limits.batch_tokens:
+            if not read or not line:
+                hand_out(read)
+                await line.arrived.wait()
                 await asyncio.sleep(self.limits.gather_milliseconds / 1000)
-            batch = self._take()
+            batch = line.take(self.limits.batch_tokens)
             if not batch:
                 continue
+            line.idle -= 1
             jobs = [ticket.job for ticket in batch]
             self.metrics.count_batch(len(jobs), sum(job.tokens for job in jobs))
-            found = await loop.run_in_executor(
-                self._model_thread, answer_all, batch[0].embedder, jobs
-            )
-            for ticket, answer in zip(batch, found, strict=True):
-                ticket.give(answer)
+            reading = loop.run_in_executor(thread, answer, jobs)
+            hand_out(read)
+            read = list(zip(batch, await reading, strict=True))
+            line.idle += 1
 
     def close(self) -> None:
         """Let the threads go; what they have begun they end."""
-        for thread in (self._text_thread, self._model_thread, self._search_thread):
-            thread.shutdown(wait=False, cancel_futures=True)
+        for threads in (
+            self._text_thread,
+            self._model_thread,
+            self._search_thread,
+            self._crew_threads,
+        ):
+            threads.shutdown(wait=False, cancel_futures=True)
 
-    def _make_room(self, needed: int, end: ExitStack) -> None:
+    def _make_room(self, needed: int, exchange: Exchange) -> None:
         """Hold bytes for an answer until the exchange ends, if there are so many left."""
         limit = self.limits.answer_bytes
         if needed > limit:
@@ -139,40 +175,7 @@ class Desk:
                 retry_after=1,
             )
         self._held_bytes += needed
-        end.callback(self._give_back, needed)
+        exchange.callback(self._give_back, needed)
 
     def _give_back(self, held: int) -> None:
         self._held_bytes -= held
-
-    def _take(self) -> "list[_Ticket]":
-        """Those that came first, as many as a batch holds, and one at least."""
-        batch: list[_Ticket] = []
-        tokens = 0
-        for ticket in self._queue:
-            tokens += ticket.job.tokens
-            if batch and tokens > self.limits.batch_tokens:
-                break
-            batch.append(ticket)
-        for ticket in batch:
-            del self._queue[ticket]
-        if not self._queue:
-            self._arrived.clear()
-        return batch
-
-
-@dataclass(frozen=True, eq=False)
-class _Ticket:
-    """A job, the model that it is for, and where its answer goes."""
-
-    embedder: Embedder
-    job: Job[Any]
-    answer: "asyncio.Future[Any]"
-
-    def give(self, answer: object) -> None:
-        """Hand over an answer, or raise what went wrong, if somebody still waits."""
-        if self.answer.done():
-            return
-        if isinstance(answer, Exception):
-            self.answer.set_exception(answer)
-        else:
-            self.answer.set_result(answer)

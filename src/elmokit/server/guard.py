@@ -4,7 +4,6 @@ import asyncio
 import hmac
 import time
 from collections.abc import Awaitable
-from contextlib import ExitStack
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -12,10 +11,10 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elmokit.errors import ServiceError
+from elmokit.server.exchange import EXCHANGE, Exchange, in_time
 from elmokit.server.limits import Limits
 from elmokit.server.metrics import Metrics
 
-END = "elmokit.end"  # in a scope: an ExitStack, for what is to be done when all is sent or given up
 OPEN_PATHS = frozenset({"/health", "/ready"})
 PAGE, PAGE_FILES = "/", "/page/"  # a browser brings no token for a page, only for what it asks
 
@@ -59,12 +58,12 @@ class Guard:
             if message["type"] == "http.response.start":
                 status = message["status"]
             try:
-                await asyncio.wait_for(_awaited(send(message)), self._limits.seconds)
-            except asyncio.TimeoutError:
+                await in_time(send(message), self._limits.seconds)
+            except TimeoutError:
                 raise OSError("the client does not take its answer") from None
 
         self._open += 1
-        end = scope[END] = ExitStack()
+        exchange = scope[EXCHANGE] = Exchange()
         try:
             await self._exchange(scope, receive, watched)
         except ServiceError as error:
@@ -73,7 +72,7 @@ class Guard:
             pass  # nobody is there to be told
         finally:
             self._open -= 1
-            end.close()
+            exchange.close()
             route = scope["path"] if scope["path"] in self._paths else "other"
             self._metrics.count_request(route, status, time.perf_counter() - started)
 
@@ -89,11 +88,12 @@ class Guard:
                     retry_after=1,
                 )
         try:
-            body = await asyncio.wait_for(self._read(receive), self._limits.seconds)
-        except asyncio.TimeoutError:
+            body = await in_time(self._read(receive), self._limits.seconds)
+        except TimeoutError:
             raise ServiceError(
                 f"the body did not arrive within {self._limits.seconds:g} seconds", status=408
             ) from None
+        scope[EXCHANGE].body_bytes = len(body)
         answering = asyncio.ensure_future(_awaited(self._app(scope, _replay(body), send)))
         leaving = asyncio.ensure_future(_departure(receive))
         try:

@@ -5,6 +5,7 @@ import re
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from elmokit.ask.fill import GAP, ROUNDS, TRIED
@@ -28,7 +29,8 @@ class Job(Generic[Answer]):
     """Work for the model: sentences, how much there is to read, and how it is answered.
 
     Jobs with equal keys are answered in one call, which gets the sentences of all and gives an
-    answer a job; None is a job that goes with no other. `bytes` is what a big answer takes.
+    answer a job; they can be sent to another process. One without a key goes with no other, and
+    nowhere. `bytes` is what a big answer takes.
     """
 
     sentences: Sentences
@@ -65,32 +67,33 @@ def embedding(
             f"{len(asked.layers)} layers were asked for, but the model has {embedder.layers}"
         )
 
-    def answer(embedder: Embedder, jobs: list[Sentences]) -> list[Embedded]:
-        vectors = embedder.embed(
-            _together(jobs), layers=asked.layers, directions=directions, progress=False
-        )
-        shares = zip(jobs, _shared_out(vectors, jobs), strict=True)
-        return [Embedded(job, asked.layers, share) for job, share in shares]
-
     dim = embedder.bilm.config.dim * len(asked.directions)
     return Job(
         sentences,
         sentences.tokens,
-        answer,
+        partial(_embed, layers=asked.layers, directions=directions),
         key=("embedding", asked.layers, directions),
         bytes=4 * dim * len(asked.layers) * sentences.tokens,
     )
 
 
+def _embed(
+    embedder: Embedder, jobs: list[Sentences], *, layers: tuple[int, ...], directions: Directions
+) -> list[Embedded]:
+    vectors = embedder.embed(_together(jobs), layers=layers, directions=directions, progress=False)
+    shares = zip(jobs, _shared_out(vectors, jobs), strict=True)
+    return [Embedded(job, layers, share) for job, share in shares]
+
+
 def scoring(sentences: Sentences) -> Job[Scored]:
     """The scores of sentences, all together."""
+    return Job(sentences, sentences.tokens, _score, "scoring")
 
-    def answer(embedder: Embedder, jobs: list[Sentences]) -> list[Scored]:
-        scores = embedder.score(_together(jobs), progress=False)
-        shares = zip(jobs, _shared_out(scores, jobs), strict=True)
-        return [Scored(job, share) for job, share in shares]
 
-    return Job(sentences, sentences.tokens, answer, "scoring")
+def _score(embedder: Embedder, jobs: list[Sentences]) -> list[Scored]:
+    scores = embedder.score(_together(jobs), progress=False)
+    shares = zip(jobs, _shared_out(scores, jobs), strict=True)
+    return [Scored(job, share) for job, share in shares]
 
 
 def guessing(sentences: Sentences, k: int, *, previous: bool, marks: bool) -> Job[list[Guess]]:

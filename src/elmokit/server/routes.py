@@ -1,7 +1,6 @@
 """Paths become answers of a model: what each route takes, asks for and gives back."""
 
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -12,21 +11,24 @@ from elmokit.embedder import Embedder
 from elmokit.pooling import Reduction, Vectors
 from elmokit.server import forms, replies
 from elmokit.server.desk import Desk
-from elmokit.server.guard import END
+from elmokit.server.exchange import EXCHANGE, Exchange
 from elmokit.server.jobs import Embedded, Job, embedding, filling, guessing, scoring
 from elmokit.server.media import JSON, NPY, NPZ
 from elmokit.server.sentences import Sentences
 
 Made = TypeVar("Made")
 
+# What is written within a millisecond or so: sooner than another thread would have its turn.
+_FEW_NUMBERS = {JSON: 2**10, NPZ: 2**18}
 
-async def _end_of(request: Request) -> ExitStack:
-    end: ExitStack = request.scope[END]
-    return end
+
+async def _exchange_of(request: Request) -> Exchange:
+    exchange: Exchange = request.scope[EXCHANGE]
+    return exchange
 
 
 Accept = Annotated[str | None, Header(include_in_schema=False)]
-End = Annotated[ExitStack, Depends(_end_of)]
+Asking = Annotated[Exchange, Depends(_exchange_of)]
 
 # Why there may be no answer, by status.
 _REFUSALS = {
@@ -50,7 +52,7 @@ def model_routes(desk: Desk) -> APIRouter:
 
     @router.post("/embed", **told("/embed", forms.EmbedReply, NPZ))
     async def embed(
-        form: Annotated[forms.EmbedForm, example("/embed")], end: End, accept: Accept = None
+        form: Annotated[forms.EmbedForm, example("/embed")], exchange: Asking, accept: Accept = None
     ) -> Response:
         """The vectors of every word, (layers, words, dim) a sentence."""
 
@@ -58,16 +60,19 @@ def model_routes(desk: Desk) -> APIRouter:
             return embedding(embedder, cut(embedder, form.texts), form.layers, form.directions)
 
         kind = replies.choose_form(accept, NPZ)
-        found = await desk.ask(prepare, end)
-        end.callback(found.vectors.clear)  # now, though a broken exchange may be held on to
+        found = await desk.ask(prepare, exchange)
+        exchange.callback(found.vectors.clear)  # now, though a broken exchange may be held on to
+        numbers = sum(array.size for array in found.vectors)
         if kind == NPZ:
-            return _streamed(replies.embedded_npz(found), kind)
+            return _sent(replies.embedded_npz(found), kind, numbers)
         replies.check_finite(found.vectors)
-        return _streamed(replies.embedded_json(found), kind)
+        return _sent(replies.embedded_json(found), kind, numbers)
 
     @router.post("/encode", **told("/encode", forms.EncodeReply, NPY))
     async def encode(
-        form: Annotated[forms.EncodeForm, example("/encode")], end: End, accept: Accept = None
+        form: Annotated[forms.EncodeForm, example("/encode")],
+        exchange: Asking,
+        accept: Accept = None,
     ) -> Response:
         """One vector a text, (texts, dim): its words' vectors, pooled."""
 
@@ -81,34 +86,38 @@ def model_routes(desk: Desk) -> APIRouter:
         reduction = Reduction.of(form.layers, form.pooling)
         embedder = desk.embedder
         dim = embedder.dim * (embedder.layers if form.layers == "concat" else 1)
-        vectors = await ask_and_make(desk, prepare, pool, end)
+        vectors = await ask_and_make(desk, prepare, pool, exchange)
         if kind == NPY:
             return Response(replies.npy(vectors), media_type=kind)
         replies.check_finite([vectors])
-        return _streamed(replies.encoded_json(vectors), kind)
+        return _sent(replies.encoded_json(vectors), kind, vectors.size)
 
     @router.post("/score", **told("/score", forms.ScoreReply))
-    async def score(form: Annotated[forms.ScoreForm, example("/score")], end: End) -> Response:
+    async def score(
+        form: Annotated[forms.ScoreForm, example("/score")], exchange: Asking
+    ) -> Response:
         """The perplexity of texts, and the log-probability of each word."""
-        found = await desk.ask(lambda embedder: scoring(cut(embedder, form.texts)), end)
+        found = await desk.ask(lambda embedder: scoring(cut(embedder, form.texts)), exchange)
         return JSONResponse(replies.scored(found))
 
     @router.post("/next", **told("/next", forms.NextReply))
-    async def next_words(form: Annotated[forms.NextForm, example("/next")], end: End) -> Response:
+    async def next_words(
+        form: Annotated[forms.NextForm, example("/next")], exchange: Asking
+    ) -> Response:
         """The likeliest words after a text, or before it."""
         found = await desk.ask(
             lambda embedder: guessing(
                 cut(embedder, [form.text]), form.k, previous=form.previous, marks=form.marks
             ),
-            end,
+            exchange,
         )
         return JSONResponse({"words": replies.guessed(found)})
 
     @router.post("/fill", **told("/fill", forms.FillReply))
-    async def fill(form: Annotated[forms.FillForm, example("/fill")], end: End) -> Response:
+    async def fill(form: Annotated[forms.FillForm, example("/fill")], exchange: Asking) -> Response:
         """For each ___ of a text the words that fit best from both sides."""
         found = await desk.ask(
-            lambda embedder: filling(embedder, form.text, form.k, desk.limits), end
+            lambda embedder: filling(embedder, form.text, form.k, desk.limits), exchange
         )
         return JSONResponse({"gaps": [replies.guessed(gap) for gap in found]})
 
@@ -153,19 +162,22 @@ async def ask_and_make(
     desk: Desk,
     prepare: Callable[[Embedder], Job[Embedded]],
     make: Callable[[Embedded], Made],
-    end: ExitStack,
+    exchange: Exchange,
 ) -> Made:
     """What `make` makes of the vectors of a job: both steps wait once, and in time."""
 
     async def answer(embedder: Embedder) -> Made:
-        found = await desk.read(embedder, prepare, end)
-        end.callback(found.vectors.clear)
+        found = await desk.read(embedder, prepare, exchange)
+        exchange.callback(found.vectors.clear)
         return await desk.aside(lambda: make(found))
 
     return await desk.during(answer)
 
 
-def _streamed(pieces: Iterable[bytes], kind: str) -> Response:
+def _sent(pieces: Iterable[bytes], kind: str, numbers: int) -> Response:
+    """An answer of so many numbers; a big one is made in pieces, by another thread."""
+    if numbers <= _FEW_NUMBERS[kind]:
+        return Response(b"".join(pieces), media_type=kind)
     return StreamingResponse(replies.in_parcels(pieces), media_type=kind)
 
 

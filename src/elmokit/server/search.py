@@ -1,6 +1,5 @@
 """A query becomes the passages of an index nearest to it, or uses of a word, some words lit."""
 
-from contextlib import ExitStack
 from functools import partial
 from itertools import accumulate
 
@@ -11,6 +10,7 @@ from elmokit.explore.lit import light_up
 from elmokit.explore.store import Hit
 from elmokit.pooling import Vectors
 from elmokit.server.desk import Desk
+from elmokit.server.exchange import Exchange
 from elmokit.server.forms import FoundPassage, SearchForm
 from elmokit.server.jobs import Job
 from elmokit.server.limits import Limits
@@ -19,7 +19,7 @@ from elmokit.server.shelf import Shelf
 
 
 async def find_passages(
-    desk: Desk, shelf: Shelf, form: SearchForm, end: ExitStack
+    desk: Desk, shelf: Shelf, form: SearchForm, exchange: Exchange
 ) -> list[FoundPassage]:
     """What is found, the nearest first. An index that was built again meanwhile is opened again."""
     index = shelf.index
@@ -34,11 +34,11 @@ async def find_passages(
 
     async def find(embedder: Embedder) -> list[FoundPassage]:
         try:
-            return await _find(desk, index, form, embedder, end)
+            return await _find(desk, index, form, embedder, exchange)
         except FormatError:
             opened = await desk.fetch(partial(shelf.open_again, index))
         try:
-            return await _find(desk, opened, form, embedder, end)
+            return await _find(desk, opened, form, embedder, exchange)
         except FormatError as error:
             raise ServiceError(str(error), status=503, retry_after=1) from None
 
@@ -46,15 +46,15 @@ async def find_passages(
 
 
 async def _find(
-    desk: Desk, index: Index, form: SearchForm, embedder: Embedder, end: ExitStack
+    desk: Desk, index: Index, form: SearchForm, embedder: Embedder, exchange: Exchange
 ) -> list[FoundPassage]:
     asked = await desk.aside(partial(Sentences.of, embedder, [form.query], desk.limits))
-    query = await desk.read(embedder, lambda _: _encoding(index, form, asked), end)
+    query = await desk.read(embedder, lambda _: _encoding(index, form, asked), exchange)
     hits = await desk.fetch(partial(_nearest, index, form, query))
     if form.word is not None:
         return await desk.aside(lambda: [_use(index, hit) for hit in hits])
     return await desk.read(
-        embedder, lambda _: _lighting(index, form, asked, hits, desk.limits), end
+        embedder, lambda _: _lighting(index, form, asked, hits, desk.limits), exchange
     )
 
 

@@ -18,7 +18,7 @@ from elmokit.server import forms, replies
 from elmokit.server.desk import Desk
 from elmokit.server.jobs import Embedded, Job, embedding
 from elmokit.server.limits import Limits
-from elmokit.server.routes import End, ask_and_make, example, told
+from elmokit.server.routes import Asking, ask_and_make, example, told
 from elmokit.server.search import find_passages
 from elmokit.server.sentences import Sentences, check_characters, too_much
 from elmokit.server.shelf import Shelf
@@ -33,26 +33,26 @@ def view_routes(desk: Desk, shelf: Shelf) -> APIRouter:
     router = APIRouter()
 
     @router.post("/uses", **told("/uses", forms.UsesReply))
-    async def uses(form: Annotated[forms.UsesForm, example("/uses")], end: End) -> Response:
+    async def uses(form: Annotated[forms.UsesForm, example("/uses")], exchange: Asking) -> Response:
         """Every use of a word as a point of each layer's plane of most variance."""
 
         def prepare(embedder: Embedder) -> Job[Embedded]:
             return _using(embedder, form, desk.limits)
 
         return JSONResponse(
-            await ask_and_make(desk, prepare, lambda found: _mapped(found, form), end)
+            await ask_and_make(desk, prepare, lambda found: _mapped(found, form), exchange)
         )
 
     @router.post("/similarity", **told("/similarity", forms.SimilarityReply))
     async def similarity(
-        form: Annotated[forms.SimilarityForm, example("/similarity")], end: End
+        form: Annotated[forms.SimilarityForm, example("/similarity")], exchange: Asking
     ) -> Response:
         """The cosine of each word of a text with each of another, in each layer."""
 
         def prepare(embedder: Embedder) -> Job[Embedded]:
             return _comparing(embedder, form, desk.limits)
 
-        return JSONResponse(await ask_and_make(desk, prepare, _compared, end))
+        return JSONResponse(await ask_and_make(desk, prepare, _compared, exchange))
 
     @router.get("/mixes", **told("/mixes", forms.MixesReply))
     async def mixes() -> Response:
@@ -61,10 +61,12 @@ def view_routes(desk: Desk, shelf: Shelf) -> APIRouter:
         return JSONResponse({"mixes": [asdict(mix) for mix in shelf.mixes]})
 
     @router.post("/search", **told("/search", forms.SearchReply))
-    async def search(form: Annotated[forms.SearchForm, example("/search")], end: End) -> Response:
+    async def search(
+        form: Annotated[forms.SearchForm, example("/search")], exchange: Asking
+    ) -> Response:
         """The passages of the service's index nearest to a text, or uses like that of a word."""
         _ = desk.embedder
-        found = await find_passages(desk, shelf, form, end)
+        found = await find_passages(desk, shelf, form, exchange)
         return JSONResponse({"found": [asdict(passage) for passage in found]})
 
     return router
