@@ -2,19 +2,25 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from elmokit.tasks.context import Context, drop, even
 from elmokit.tasks.data.example import Question
 from elmokit.tasks.task import Head
-from elmokit.tasks.words import WordVectors
+from elmokit.tasks.words import Read, Sentence, WordVectors
 
 _LONGEST = 30  # words of an answer
+_STEM = 4  # letters by which words are taken for forms of one another
 
 
 class AnswerFinder(Head):
-    """BiDAF with self-attention (Clark and Gardner 2018): which words begin and end the answer."""
+    """BiDAF with self-attention (Clark and Gardner 2018): which words begin and end the answer.
+
+    Each word is marked if the other text has it too (Chen et al. 2017): no example has to teach
+    that a question's rare words stand near its answer.
+    """
 
     def __init__(self, words: WordVectors, labels: Sequence[str] = ()) -> None:
         super().__init__()
@@ -22,7 +28,7 @@ class AnswerFinder(Head):
         hidden = 2 * settings.hidden
         self.words, self.labels = words, list(labels)
         self.context = Context(
-            words.dim, settings.hidden, depth=settings.depth, dropout=settings.dropout
+            words.dim + 2, settings.hidden, depth=settings.depth, dropout=settings.dropout
         )
         said = self.context.dim + words.output_dim
         self.meet = Alike(said)
@@ -63,9 +69,10 @@ class AnswerFinder(Head):
         """How well each word begins and ends the answer, (questions, steps) each."""
         asked = self.words([example.question for example in examples])
         text = self.words([example.context for example in examples])
+        marks = mark_shared([(example.question, example.context) for example in examples])
         question, said = (
-            even(self.words.at_output(self.context(read.vectors, read.mask), read))
-            for read in (asked, text)
+            even(self.words.at_output(self._read(read, marked.to(read.vectors)), read))
+            for read, marked in zip((asked, text), marks, strict=True)
         )
 
         alike = self.meet(said, question).masked_fill(~asked.mask[:, None], -torch.inf)
@@ -88,6 +95,10 @@ class AnswerFinder(Head):
         begins, ends = (s.masked_fill(~text.mask, -torch.inf) for s in (begins, ends))
         return begins, ends
 
+    def _read(self, read: Read, marks: Tensor) -> Tensor:
+        said: Tensor = self.context(torch.cat([read.vectors, marks], -1), read.mask)
+        return said
+
     def _drop(self, vectors: Tensor) -> Tensor:
         return drop(vectors, self.words.settings.dropout, self.training)
 
@@ -105,3 +116,22 @@ class Alike(nn.Module):
         product = (one * self.both) @ other.transpose(1, 2)
         sums: Tensor = self.one(one) + self.other(other).transpose(1, 2)
         return product + sums
+
+
+def mark_shared(pairs: Sequence[tuple[Sentence, Sentence]]) -> tuple[Tensor, Tensor]:
+    """For both texts of each pair, whether a word, or one that begins like it, is in the other.
+
+    Each is (pairs, steps, 2), of ones and zeros.
+    """
+    firsts, seconds = zip(*pairs, strict=True)
+    return _marks(firsts, seconds), _marks(seconds, firsts)
+
+
+def _marks(texts: Sequence[Sentence], others: Sequence[Sentence]) -> Tensor:
+    marks = np.zeros((len(texts), max(map(len, texts)), 2), np.float32)
+    for row, words, other in zip(marks, texts, others, strict=True):
+        whole = {word.lower() for word in other}
+        stems = {word[:_STEM] for word in whole}
+        row[: len(words), 0] = [word.lower() in whole for word in words]
+        row[: len(words), 1] = [word.lower()[:_STEM] in stems for word in words]
+    return torch.from_numpy(marks)
