@@ -56,8 +56,12 @@ def build(
         ),
     ] = None,
     pooling: Annotated[
-        Literal["mean", "max", "first", "last"], typer.Option(help="How words become one vector.")
-    ] = "mean",
+        Literal["rare", "mean", "max", "first", "last"] | None,
+        typer.Option(
+            help="How words become one vector; rare is the mean, rare words counting more.",
+            show_default="rare, where the model has a vocabulary",
+        ),
+    ] = None,
     whitening: Annotated[
         Literal["zca", "top", "centre", "none"],
         typer.Option(help="What is taken out, by the corpus's own vectors."),

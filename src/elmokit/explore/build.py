@@ -14,10 +14,16 @@ from elmokit.explore.index import Index, in_parts
 from elmokit.explore.nearest import Kind
 from elmokit.explore.passages import Passage, Unit, read_passages
 from elmokit.explore.place import begin_site
-from elmokit.explore.recipe import Begun, Layers, Recipe, read_vectors, state_of
+from elmokit.explore.recipe import (
+    Begun,
+    Layers,
+    PassagePooling,
+    Recipe,
+    read_vectors,
+    state_of,
+)
 from elmokit.explore.site import Site
 from elmokit.plan import Asked
-from elmokit.pooling import Pooling, Reduction
 from elmokit.progress import Progress
 from elmokit.text.files import TextFile, find_files
 from elmokit.whitening import Way, estimate
@@ -30,7 +36,7 @@ def build_index(
     *,
     unit: Unit = "sentences",
     layers: Layers | None = None,
-    pooling: Pooling = "mean",
+    pooling: PassagePooling | None = None,
     whitening: Way = "zca",
     kind: Kind | Literal["auto"] = "auto",
     progress: bool | None = None,
@@ -40,17 +46,22 @@ def build_index(
     The vectors are kept part by part before anything is made of them: a build that was killed and
     is called again embeds only what is missing, and ends with the same numbers.
 
-    Without `layers`, passages have the mean of their words' vectors in layer 0, which finds more
-    than any other layer or all of them (docs/search.md); words in context the mean of all layers.
+    If `layers` and `pooling` are not said, passages have the mean of their words' vectors in layer
+    0, rare words counting more where the model has a vocabulary, which finds more than anything
+    else that was tried (docs/search.md); words in context have the mean of all layers.
     """
     files = find_files(names)
     if layers is None:
         layers = "mean" if unit == "words" else 0
+    if pooling is None:
+        known = embedder.pretrained.vocabulary is not None
+        pooling = "rare" if known and unit != "words" else "mean"
     recipe = Recipe(
         embedder.pretrained.fingerprint(), embedder.pretrained.split, unit, layers, pooling,
         whitening, kind, state_of(embedder),
     )  # fmt: skip
-    chosen = Reduction.of(layers, pooling).layers
+    recipe.check_model(embedder, str(out))
+    chosen = recipe.reduction.layers
     Asked.of(embedder.bilm.config, chosen, "both", boundaries=False)  # refuses what is not there
     begun = Begun(recipe, [*map(_describe, files)], embedder.precision)
     dim = recipe.dim(embedder)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from elmokit.explore.index import Index
-from elmokit.explore.recipe import is_word
+from elmokit.explore.rarity import is_word
 from elmokit.explore.store import Hit
-from elmokit.pooling import Reduction, Vectors
+from elmokit.pooling import Vectors
 
 _SHARE = 0.7  # of the cosine that the nearest word of a passage has
 
@@ -29,7 +29,7 @@ def light_up(index: Index, query: str, hits: Sequence[Hit], *, most_words: int) 
     texts = [index.recipe.split_text(text) for text in (query, *(hit.found.text for hit in hits))]
     sizes = np.cumsum([sum(map(len, sentences)) for sentences in texts])
     read = texts[: int((sizes <= most_words).sum())]
-    reduction = Reduction.of(index.recipe.layers, index.recipe.pooling)
+    reduction = index.recipe.reduction
     stream = index.embedder.embed_stream(
         (words for sentences in read for words in sentences),
         layers=reduction.layers,

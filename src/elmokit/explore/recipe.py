@@ -12,6 +12,7 @@ from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, NumericError
 from elmokit.explore.nearest import Kind
 from elmokit.explore.passages import Passage, Row, Unit
+from elmokit.explore.rarity import is_word, rarities
 from elmokit.formats.record import parse_record
 from elmokit.model.linear import Precision
 from elmokit.pooling import Pooling, Reduction, Vectors
@@ -20,6 +21,7 @@ from elmokit.whitening import Way
 
 Layers = Literal["mean", "top", "concat"] | int
 Start = Literal["zero", "warm"]
+PassagePooling = Pooling | Literal["rare"]  # the mean, rare words counting more
 
 _MOST = np.finfo(np.float16).max  # a number of a vector is kept in two bytes
 
@@ -32,12 +34,17 @@ class Recipe:
     split: str
     unit: Unit
     layers: Layers
-    pooling: Pooling
+    pooling: PassagePooling
     whitening: Way
     kind: Kind | Literal["auto"]
     state: Start = "zero"  # where every sentence starts
     format: Literal["elmokit-index"] = "elmokit-index"
     version: Literal[1] = 1
+
+    @property
+    def reduction(self) -> Reduction:
+        """How the layers of a word become one, and words that count alike one vector."""
+        return Reduction.of(self.layers, "mean" if self.pooling == "rare" else self.pooling)
 
     def dim(self, embedder: Embedder) -> int:
         """The size of a vector."""
@@ -50,6 +57,11 @@ class Recipe:
             raise InputError(
                 f"{name}: built with another model ({self.model[:12]}, not {found[:12]}); name "
                 "the one it was built with"
+            )
+        if self.pooling == "rare" and embedder.pretrained.vocabulary is None:
+            raise InputError(
+                f"{name}: rare words count more in it, but the model has no vocabulary that tells "
+                "which are rare; put it beside the weights, or choose another pooling"
             )
         if (state := state_of(embedder)) != self.state:
             raise InputError(
@@ -99,7 +111,7 @@ def read_vectors(
     recipe: Recipe, embedder: Embedder, passages: Sequence[Passage]
 ) -> tuple[list[Row], Vectors]:  # rows, (rows, dim)
     """What has a vector in the passages, and the vectors, before any whitening."""
-    reduction = Reduction.of(recipe.layers, recipe.pooling)
+    reduction = recipe.reduction
     sentences = [list(sentence) for passage in passages for sentence in passage.sentences]
     stream = embedder.embed_stream(sentences, layers=reduction.layers, progress=False)
     rows: list[Row] = []
@@ -113,10 +125,19 @@ def read_vectors(
             vectors.extend(words[places].astype(np.float16))  # as they are kept: there are many
         else:
             rows.append(Row(number))
-            vectors.append(reduction.pool(words))
+            vectors.append(_pooled(recipe, embedder, passage, words))
             _check_numbers(vectors[-1], passage)
     empty = np.zeros((0, recipe.dim(embedder)), np.float32)
     return rows, np.stack(vectors).astype(np.float32) if vectors else empty
+
+
+def _pooled(recipe: Recipe, embedder: Embedder, passage: Passage, words: Vectors) -> Vectors:
+    """One vector of a passage's words, (words, dim)."""
+    if recipe.pooling != "rare":
+        return recipe.reduction.pool(words)
+    assert embedder.pretrained.vocabulary is not None
+    weights = rarities(passage.words, embedder.pretrained.vocabulary)
+    return np.average(words, axis=0, weights=weights).astype(np.float32)
 
 
 def _check_numbers(vectors: npt.NDArray[np.floating], passage: Passage) -> None:
@@ -128,8 +149,3 @@ def _check_numbers(vectors: npt.NDArray[np.floating], passage: Passage) -> None:
         f"{where}: the model gives a vector that is not finite, or beyond float16 ({_MOST:.0f}); "
         "look at its weights"
     )
-
-
-def is_word(word: str) -> bool:
-    """Whether it has a letter or a digit, and is not a mark only."""
-    return any(character.isalnum() for character in word)
