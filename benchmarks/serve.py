@@ -107,7 +107,7 @@ def call_directly(pretrained, sentences: list, count: int, seconds: float) -> fl
 
 
 def check_bits(pretrained, sentences: list, url: str) -> None:
-    """Stop if the service's vectors are not the embedder's; the service then knows the words."""
+    """Stop if the service's vectors are not the embedder's."""
     for found, expected in zip(
         Client(url).embed(sentences), elmokit.Embedder(pretrained).embed(sentences), strict=True
     ):
@@ -177,10 +177,7 @@ class Load:
         """What a request that was due then has brought."""
         status = None
         try:
-            if not self.kept:
-                host, port = self.address.hostname, self.address.port
-                self.kept.append(await asyncio.open_connection(host, port, limit=2**20))
-            reader, writer = self.kept.pop()
+            reader, writer = await self._connected()
             writer.write(next(self.requests))
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
             status = int(head.split()[1])
@@ -192,6 +189,16 @@ class Load:
         except (OSError, EOFError, asyncio.TimeoutError, zipfile.BadZipFile):
             return Answer(status, False, time.perf_counter() - due)
         return Answer(status, True, time.perf_counter() - due)
+
+    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """A connection that the service has not closed for want of requests."""
+        while self.kept:
+            reader, writer = self.kept.pop()
+            if not reader.at_eof():
+                return reader, writer
+            writer.close()
+        host, port = self.address.hostname, self.address.port
+        return await asyncio.open_connection(host, port, limit=2**20)
 
     def _ended(self, answers: list["Answer"], seconds: float) -> dict:
         for _, writer in self.kept:

@@ -12,6 +12,8 @@
 A message says where, what was found, what was expected, and what to do.
 """
 
+from functools import partial
+
 
 class ElmokitError(Exception):
     """Any failure that elmokit expects and explains."""
@@ -51,3 +53,7 @@ class ServiceError(ElmokitError, ConnectionError):
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """What another process makes it of again."""
+        return partial(ServiceError, status=self.status, retry_after=self.retry_after), self.args

@@ -85,30 +85,45 @@ def test_a_service_of_several_processes_ends_with_its_last_answer(started):
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(client.encode, [["a"]]) for _ in range(4)]
         _wait_until(lambda: "elmokit_queue_length 4\n" in client.metrics())
-        assert len(_children(process)) == 2
+        family = _family(process.pid)
+        assert len(family) == 3  # the two, and the one that makes them
         process.send_signal(signal.SIGTERM)
         assert [answer.result().shape for answer in waiting] == [(1, 12)] * 4
     assert process.wait(10) == 0
+    assert process.stderr.read() == "answering what waits; once more ends at once\n"
+    _wait_until(lambda: not any(map(_runs, family)))
 
 
 @_SHARED
-def test_the_processes_of_a_service_that_is_killed_end_and_free_its_port(started):
+def test_the_processes_of_a_service_that_is_killed_have_no_port_and_end(started):
     process, url = started(reading=("--processes", "2"))
     assert Client(url, "secret").encode([["a"]]).shape == (1, 12)
-    children = _children(process)
+    family = _family(process.pid)
+    for number in family:
+        os.kill(number, signal.SIGSTOP)
     process.kill()
     process.wait()
-    _wait_until(lambda: not any(os.path.exists(f"/proc/{child}") for child in children))
     socket.create_server(("127.0.0.1", int(url.rsplit(":", 1)[1]))).close()
+    for number in family:
+        os.kill(number, signal.SIGCONT)
+    _wait_until(lambda: not any(map(_runs, family)))
 
 
 def test_processes_have_no_threads_to_choose(elmo):
     failed(elmo("serve", "--processes", 2, "--threads", 2), "with one thread each")
 
 
-def _children(process):
-    listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text("ascii")
-    return [int(child) for child in listed.split()]
+def _family(number):
+    """All processes that come of one."""
+    own = Path(f"/proc/{number}/task/{number}/children").read_text("ascii").split()
+    return [found for child in map(int, own) for found in (child, *_family(child))]
+
+
+def _runs(number):
+    try:
+        return Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def _wait_until(true, seconds=10):

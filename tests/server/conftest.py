@@ -101,7 +101,7 @@ class Gate:
 
         @self.router.post("/hold", include_in_schema=False)
         async def hold(request: Request):
-            job = Job(Sentences([], []), 1, self._hold)
+            job = Job(Sentences([], []), 1, self._hold, travels=False)
             return await desk.ask(lambda _: job, request.scope[EXCHANGE])
 
         @self.router.post("/hold_aside", include_in_schema=False)

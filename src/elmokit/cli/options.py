@@ -57,6 +57,7 @@ def load(
     precision: Literal["float32", "half", "int8"] = "float32",
     tokens_per_batch: int = 4096,
     threads: int | None = None,
+    cache_bytes: int = 2**28,
 ) -> "Embedder":
     """The model that the options name."""
     model = model or []
@@ -70,6 +71,7 @@ def load(
         precision=precision,
         tokens_per_batch=tokens_per_batch,
         threads=threads,
+        cache_bytes=cache_bytes,
     )
 
 

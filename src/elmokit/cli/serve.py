@@ -2,7 +2,7 @@
 
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Annotated
@@ -11,6 +11,8 @@ import typer
 
 from elmokit.cli.options import Device, Model, PrecisionWay, Split, load, tell
 from elmokit.errors import InputError
+
+_CACHE_BYTES = 2**28  # of words that were met, in all processes together
 
 
 def serve(
@@ -128,14 +130,17 @@ def serve(
             precision=precision,
             tokens_per_batch=batch_tokens,
             threads=threads if processes == 1 else 1,
+            cache_bytes=_CACHE_BYTES // processes,
         )
+        embedder.split("Once.")  # the first text takes a second
         shelf.mixes = read_mixes(tasks) if tasks else read_shipped_mixes(embedder)
         shelf.open_index = lambda: (
             index_sample(embedder) if index is None else Index.open(index, embedder)
         )
         shelf.index = shelf.open_index()
-        crew = Crew(embedder, processes if processes > 1 else 0)
-        ending.callback(crew.close)
+        crew = None
+        if processes > 1:
+            crew = ending.enter_context(closing(Crew(embedder, processes, seconds=2 * seconds)))
         with _signals() as arrived:  # before, one ends it at once
             desk.open(embedder, crew)
             tell("ready")

@@ -1,6 +1,7 @@
 """Requests that wait become batches, which a model or its processes answer."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
@@ -18,6 +19,8 @@ from elmokit.server.sentences import too_much
 
 Answer = TypeVar("Answer")
 Answering = Callable[[Sequence[Job[Any]]], Sequence[object]]
+
+logger = logging.getLogger(__name__)
 
 _SECONDS_TO_LOOK = 0.02  # whether the model is there
 
@@ -38,17 +41,17 @@ class Desk:
         self.draining = False
         self._embedder: Embedder | None = None
         self._members: Sequence[Member] = ()
-        self._line, self._members_line = Line(), Line()
+        self._crew_threads: ThreadPoolExecutor | None = None  # one thread waits for each process
+        self._line, self._crew_line = Line(), Line()
         self._held_bytes = 0
         self._text_thread = ThreadPoolExecutor(1, "elmokit-text")
         self._model_thread = ThreadPoolExecutor(1, "elmokit-model")
         self._search_thread = ThreadPoolExecutor(1, "elmokit-search")
-        self._crew_threads = ThreadPoolExecutor(1, "elmokit-crew")  # one waits for each process
 
     def open(self, embedder: Embedder, crew: Crew | None = None) -> None:
         """Take requests from now on, for this model."""
         self._members = crew.members if crew else ()
-        self._crew_threads = ThreadPoolExecutor(1 + len(self._members), "elmokit-crew")
+        self._crew_threads = ThreadPoolExecutor(max(1, len(self._members)), "elmokit-crew")
         self._embedder = embedder
 
     @property
@@ -100,8 +103,7 @@ class Desk:
         self._make_room(job.bytes, exchange)
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         ticket = Ticket(job, answer)
-        travels = self._members and job.key is not None
-        line = self._members_line if travels else self._line
+        line = self._crew_line if self._members and job.travels else self._line
         line.join(ticket)
         try:
             return await answer
@@ -120,22 +122,21 @@ class Desk:
         """Answer what arrives until cancelled, as soon as there is a model."""
         while self._embedder is None:
             await asyncio.sleep(_SECONDS_TO_LOOK)
-        await asyncio.gather(
-            self._work(self._line, self._model_thread, partial(answer_all, self._embedder)),
-            *(
-                self._work(self._members_line, self._crew_threads, member.answer)
-                for member in self._members
-            ),
+        here = self._read_line(self._line, self._model_thread, partial(answer_all, self._embedder))
+        there = (
+            self._read_line(self._crew_line, self._crew_threads, member.answer)
+            for member in self._members
         )
+        await asyncio.gather(here, *there)
 
-    async def _work(self, line: Line, thread: Executor, answer: Answering) -> None:
+    async def _read_line(self, line: Line, thread: Executor | None, answer: Answering) -> None:
         """Answer those of a line, batch after batch.
 
         While answers are written, those that came meanwhile are read; only a model that has
         nothing to do waits for more to come.
         """
         line.idle += 1
-        loop, read = asyncio.get_running_loop(), list[tuple[Ticket, object]]()
+        read: list[tuple[Ticket, object]] = []
         while True:
             if not read or not line:
                 hand_out(read)
@@ -145,12 +146,27 @@ class Desk:
             if not batch:
                 continue
             line.idle -= 1
-            jobs = [ticket.job for ticket in batch]
-            self.metrics.count_batch(len(jobs), sum(job.tokens for job in jobs))
-            reading = loop.run_in_executor(thread, answer, jobs)
-            hand_out(read)
-            read = list(zip(batch, await reading, strict=True))
+            read = await self._read_batch(batch, thread, answer, meanwhile=partial(hand_out, read))
             line.idle += 1
+            del batch  # nothing of it is kept while there is nothing to do
+
+    async def _read_batch(
+        self,
+        batch: list[Ticket],
+        thread: Executor | None,
+        answer: Answering,
+        meanwhile: Callable[[], None],
+    ) -> list[tuple[Ticket, object]]:
+        """Those of a batch, each with its answer or exception."""
+        jobs = [ticket.job for ticket in batch]
+        self.metrics.count_batch(len(jobs), sum(job.tokens for job in jobs))
+        reading = asyncio.get_running_loop().run_in_executor(thread, answer, jobs)
+        meanwhile()
+        try:
+            return [*zip(batch, await reading, strict=True)]
+        except Exception as error:  # not of a job: they are told, and the next batch is read
+            logger.exception("a batch failed")
+            return [(ticket, error) for ticket in batch]
 
     def close(self) -> None:
         """Let the threads go; what they have begun they end."""
@@ -160,7 +176,8 @@ class Desk:
             self._search_thread,
             self._crew_threads,
         ):
-            threads.shutdown(wait=False, cancel_futures=True)
+            if threads is not None:
+                threads.shutdown(wait=False, cancel_futures=True)
 
     def _make_room(self, needed: int, exchange: Exchange) -> None:
         """Hold bytes for an answer until the exchange ends, if there are so many left."""

@@ -8,7 +8,7 @@ from typing import TypeVar
 Awaited = TypeVar("Awaited")
 
 EXCHANGE = "elmokit.exchange"  # where a scope has it
-_LITTLE_BYTES = 2048
+_LITTLE_BYTES = 512
 
 
 class Exchange(ExitStack):

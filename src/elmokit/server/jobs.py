@@ -29,14 +29,15 @@ class Job(Generic[Answer]):
     """Work for the model: sentences, how much there is to read, and how it is answered.
 
     Jobs with equal keys are answered in one call, which gets the sentences of all and gives an
-    answer a job; they can be sent to another process. One without a key goes with no other, and
-    nowhere. `bytes` is what a big answer takes.
+    answer a job; None is a job that goes with no other. One that `travels` may be answered by
+    another process. `bytes` is what a big answer takes.
     """
 
     sentences: Sentences
     tokens: int
     answer: Callable[[Embedder, list[Sentences]], Sequence[Answer]]
     key: Hashable = None
+    travels: bool = True
     bytes: int = 0
 
 
@@ -98,14 +99,16 @@ def _score(embedder: Embedder, jobs: list[Sentences]) -> list[Scored]:
 
 def guessing(sentences: Sentences, k: int, *, previous: bool, marks: bool) -> Job[list[Guess]]:
     """The words after sentences, or before them, each job by itself."""
+    return Job(sentences, sentences.tokens, partial(_guess, k=k, previous=previous, marks=marks))
 
-    def answer(embedder: Embedder, jobs: list[Sentences]) -> list[list[Guess]]:
-        words = jobs[0].words or [[]]
-        if previous:
-            return [embedder.previous_words(words[0], k=k, marks=marks)]
-        return [embedder.next_words(words[-1], k=k, marks=marks)]
 
-    return Job(sentences, sentences.tokens, answer)
+def _guess(
+    embedder: Embedder, jobs: list[Sentences], *, k: int, previous: bool, marks: bool
+) -> list[list[Guess]]:
+    words = jobs[0].words or [[]]
+    if previous:
+        return [embedder.previous_words(words[0], k=k, marks=marks)]
+    return [embedder.next_words(words[-1], k=k, marks=marks)]
 
 
 def filling(embedder: Embedder, text: Text, k: int, limits: Limits) -> Job[list[list[Guess]]]:
@@ -120,10 +123,11 @@ def filling(embedder: Embedder, text: Text, k: int, limits: Limits) -> Job[list[
             limits.fill_tokens,
         )
 
-    def answer(embedder: Embedder, _: list[Sentences]) -> list[list[list[Guess]]]:
-        return [embedder.fill(text, k=k)]
+    return Job(sentences, tokens, partial(_fill, text=text, k=k))
 
-    return Job(sentences, tokens, answer)
+
+def _fill(embedder: Embedder, _: list[Sentences], *, text: Text, k: int) -> list[list[list[Guess]]]:
+    return [embedder.fill(text, k=k)]
 
 
 def answer_all(embedder: Embedder, jobs: Sequence[Job[Any]]) -> list[object]:

@@ -1,6 +1,6 @@
 """Paths become answers of a model: what each route takes, asks for and gives back."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -18,8 +18,8 @@ from elmokit.server.sentences import Sentences
 
 Made = TypeVar("Made")
 
-# What is written within a millisecond or so: sooner than another thread would have its turn.
-_FEW_NUMBERS = {JSON: 2**10, NPZ: 2**18}
+# What is written within a few milliseconds, about when another thread would have its turn.
+_FEW_NUMBERS, _FEW_ARRAYS = {JSON: 2**10, NPZ: 2**18}, 8
 
 
 async def _exchange_of(request: Request) -> Exchange:
@@ -39,7 +39,7 @@ _REFUSALS = {
     413: "The body, its texts or its words are too many.",
     422: "The request has the wrong form, or asks for what the model does not have.",
     429: "Too many requests are waiting; Retry-After says when to ask again.",
-    503: "No answer in time, or the service starts or shuts down.",
+    503: "No answer in time, a process that ended, or the service starts or shuts down.",
 }
 
 
@@ -62,11 +62,10 @@ def model_routes(desk: Desk) -> APIRouter:
         kind = replies.choose_form(accept, NPZ)
         found = await desk.ask(prepare, exchange)
         exchange.callback(found.vectors.clear)  # now, though a broken exchange may be held on to
-        numbers = sum(array.size for array in found.vectors)
         if kind == NPZ:
-            return _sent(replies.embedded_npz(found), kind, numbers)
+            return _sent(replies.embedded_npz(found), kind, found.vectors)
         replies.check_finite(found.vectors)
-        return _sent(replies.embedded_json(found), kind, numbers)
+        return _sent(replies.embedded_json(found), kind, found.vectors)
 
     @router.post("/encode", **told("/encode", forms.EncodeReply, NPY))
     async def encode(
@@ -90,7 +89,7 @@ def model_routes(desk: Desk) -> APIRouter:
         if kind == NPY:
             return Response(replies.npy(vectors), media_type=kind)
         replies.check_finite([vectors])
-        return _sent(replies.encoded_json(vectors), kind, vectors.size)
+        return _sent(replies.encoded_json(vectors), kind, [vectors])
 
     @router.post("/score", **told("/score", forms.ScoreReply))
     async def score(
@@ -174,9 +173,10 @@ async def ask_and_make(
     return await desk.during(answer)
 
 
-def _sent(pieces: Iterable[bytes], kind: str, numbers: int) -> Response:
-    """An answer of so many numbers; a big one is made in pieces, by another thread."""
-    if numbers <= _FEW_NUMBERS[kind]:
+def _sent(pieces: Iterable[bytes], kind: str, arrays: Sequence[Vectors]) -> Response:
+    """An answer with some arrays; a big one is made in pieces, by another thread."""
+    numbers = sum(array.size for array in arrays)
+    if numbers <= _FEW_NUMBERS[kind] and len(arrays) <= _FEW_ARRAYS:
         return Response(b"".join(pieces), media_type=kind)
     return StreamingResponse(replies.in_parcels(pieces), media_type=kind)
 

@@ -53,9 +53,8 @@ async def _find(
     hits = await desk.fetch(partial(_nearest, index, form, query))
     if form.word is not None:
         return await desk.aside(lambda: [_use(index, hit) for hit in hits])
-    return await desk.read(
-        embedder, lambda _: _lighting(index, form, asked, hits, desk.limits), exchange
-    )
+    lighting = await desk.aside(lambda: _lighting(index, form, asked, hits, desk.limits))
+    return await desk.read(embedder, lambda _: lighting, exchange)
 
 
 def _encoding(index: Index, form: SearchForm, asked: Sentences) -> Job[Vectors]:
@@ -66,7 +65,7 @@ def _encoding(index: Index, form: SearchForm, asked: Sentences) -> Job[Vectors]:
             return [index.encode(form.query)]
         return [index.encode_word(form.word, form.query)]
 
-    return Job(asked, asked.tokens, answer)
+    return Job(asked, asked.tokens, answer, travels=False)
 
 
 def _nearest(index: Index, form: SearchForm, query: Vectors) -> list[Hit]:
@@ -102,7 +101,7 @@ def _lighting(
         words = ([word for sentence in sentences for word in sentence] for sentences in texts)
         return [[*map(_passage, hits, words, places)]]
 
-    return Job(asked, tokens[-1], answer)
+    return Job(asked, tokens[-1], answer, travels=False)
 
 
 def _passage(hit: Hit, words: list[str], lit: list[int]) -> FoundPassage:
