@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from elmokit.tasks.learn import learn
 from made import make_folder
 from toys import EXAMPLES, changed
 from typed import failed
+from waiting import is_running, wait_until
 
 _SHARED = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="processes share memory, and are seen, on Linux"
@@ -67,9 +67,9 @@ def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started
         Client(url).encode(["a"])
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(client.encode, [["a"]]) for _ in range(2)]
-        _wait_until(lambda: "elmokit_queue_length 2\n" in client.metrics())
+        wait_until(lambda: "elmokit_queue_length 2\n" in client.metrics())
         process.send_signal(signal.SIGTERM)
-        _wait_until(lambda: not client.is_ready())
+        wait_until(lambda: not client.is_ready())
         with pytest.raises(ServiceError, match="the service is shutting down") as caught:
             client.encode(["b"])
         assert caught.value.status == 503
@@ -84,14 +84,14 @@ def test_a_service_of_several_processes_ends_with_its_last_answer(started):
     client = Client(url, "secret", retries=0)
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(client.encode, [["a"]]) for _ in range(4)]
-        _wait_until(lambda: "elmokit_queue_length 4\n" in client.metrics())
+        wait_until(lambda: "elmokit_queue_length 4\n" in client.metrics())
         family = _family(process.pid)
         assert len(family) == 3  # the two, and the one that makes them
         process.send_signal(signal.SIGTERM)
         assert [answer.result().shape for answer in waiting] == [(1, 12)] * 4
     assert process.wait(10) == 0
     assert process.stderr.read() == "answering what waits; once more ends at once\n"
-    _wait_until(lambda: not any(map(_runs, family)))
+    wait_until(lambda: not any(map(is_running, family)))
 
 
 @_SHARED
@@ -106,7 +106,7 @@ def test_the_processes_of_a_service_that_is_killed_have_no_port_and_end(started)
     socket.create_server(("127.0.0.1", int(url.rsplit(":", 1)[1]))).close()
     for number in family:
         os.kill(number, signal.SIGCONT)
-    _wait_until(lambda: not any(map(_runs, family)))
+    wait_until(lambda: not any(map(is_running, family)))
 
 
 def test_processes_have_no_threads_to_choose(elmo):
@@ -117,20 +117,6 @@ def _family(number):
     """All processes that come of one."""
     own = Path(f"/proc/{number}/task/{number}/children").read_text("ascii").split()
     return [found for child in map(int, own) for found in (child, *_family(child))]
-
-
-def _runs(number):
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def _wait_until(true, seconds=10):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not become true"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

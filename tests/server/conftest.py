@@ -1,7 +1,6 @@
 import json
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
@@ -137,12 +136,6 @@ class Served:
             finally:
                 self.gate.release.set()
         assert holding.result()[0] in (200, 503)
-
-    def wait_until(self, true, seconds=10):
-        end = time.monotonic() + seconds
-        while not true():
-            assert time.monotonic() < end, "it did not become true"
-            time.sleep(0.005)
 
     def connect(self):
         return HTTPConnection(urlsplit(self.url).hostname, urlsplit(self.url).port, timeout=20)

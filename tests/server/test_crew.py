@@ -6,7 +6,6 @@ import signal
 import sys
 import time
 from contextlib import closing
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +16,7 @@ from elmokit.server.crew import Crew, usual_size
 from elmokit.server.jobs import Job, embedding, scoring
 from elmokit.server.line import Line, Ticket
 from elmokit.server.sentences import Sentences
+from waiting import is_running, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared on Linux")
 
@@ -78,7 +78,7 @@ def test_one_that_ends_while_idle_is_replaced_before_anybody_notices(lone):
     (before,) = member.answer([JOB])
     first = member.number
     os.kill(first, signal.SIGKILL)
-    _wait_until(lambda: not _runs(first))
+    wait_until(lambda: not is_running(first))
     (after,) = member.answer([JOB])
     assert member.number != first
     np.testing.assert_array_equal(after.scores[0].forward, before.scores[0].forward)
@@ -98,7 +98,7 @@ def test_one_that_does_not_answer_is_ended(lone):
     stuck = member.number
     (error,) = member.answer([Job(Sentences([["a"]], [0]), 3, _hang)])
     assert error.status == 503
-    _wait_until(lambda: not _runs(stuck))
+    wait_until(lambda: not is_running(stuck))
     (after,) = member.answer([JOB])
     assert after.scores
 
@@ -124,7 +124,7 @@ def test_after_the_end_nobody_is_asked_and_nobody_left(language_model):
     crew = Crew(language_model, 2)
     numbers = [member.number for member in crew.members]
     crew.close()
-    _wait_until(lambda: not any(map(_runs, numbers)))
+    wait_until(lambda: not any(map(is_running, numbers)))
     assert crew.members[0].answer([JOB])[0].status == 503
 
 
@@ -180,17 +180,3 @@ def test_other_systems_are_told(language_model, monkeypatch):
     monkeypatch.setattr(crews.sys, "platform", "win32")
     with pytest.raises(errors.InputError, match="on Linux only"):
         Crew(language_model, 2)
-
-
-def _runs(number):
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def _wait_until(true, seconds=10):
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, "it did not become true"
-        time.sleep(0.01)

@@ -10,6 +10,7 @@ import pytest
 from elmokit.errors import InputError
 from elmokit.server.jobs import Job, answer_all
 from elmokit.server.sentences import Sentences
+from waiting import wait_until
 
 SENTENCES = [[f"word{k}" for k in range(length)] for length in (1, 9, 3, 3, 17, 2, 30, 5)]
 
@@ -28,7 +29,7 @@ def test_requests_that_arrive_together_are_one_batch_and_get_their_own_bits(serv
     with ThreadPoolExecutor(len(SENTENCES)) as pool:
         with served.held():
             waiting = [pool.submit(ask, sentence) for sentence in SENTENCES]
-            served.wait_until(lambda: served.desk.waiting == 1 + len(SENTENCES))
+            wait_until(lambda: served.desk.waiting == 1 + len(SENTENCES))
         found = [np.float32(answer.result()) for answer in waiting]
     after = _batches_up_to(served)
     assert (after["4"] - before["4"], after["8"] - before["8"]) == (1, 2)  # the gate's, and one
@@ -63,7 +64,7 @@ def test_requests_of_all_kinds_wait_together(served, language_model):
     with ThreadPoolExecutor(len(asked)) as pool:
         with served.held():
             waiting = [pool.submit(served.ask, path, form) for path, form in asked]
-            served.wait_until(lambda: served.desk.waiting == 1 + len(asked))
+            wait_until(lambda: served.desk.waiting == 1 + len(asked))
         together = [answer.result() for answer in waiting]
     for (status, _, body), (_, _, expected) in zip(together, alone, strict=True):
         found = json.loads(body)
@@ -84,7 +85,7 @@ def test_a_batch_holds_so_many_words(narrow):
         with narrow.held():
             before = narrow.desk.metrics.tokens
             waiting = [pool.submit(narrow.told, "/embed", {"texts": [["a"] * 28]}) for _ in "12"]
-            narrow.wait_until(lambda: narrow.desk.waiting == 3)
+            wait_until(lambda: narrow.desk.waiting == 3)
         assert all(len(answer.result()["sentences"]) == 1 for answer in waiting)
     assert narrow.desk.metrics.tokens == before + 60
     batches = _batches_up_to(narrow)
@@ -94,7 +95,7 @@ def test_a_batch_holds_so_many_words(narrow):
 def test_a_full_queue_says_when_to_ask_again(narrow):
     with ThreadPoolExecutor(2) as pool, narrow.held():
         waiting = [pool.submit(narrow.ask, "/encode", {"texts": ["a"]}) for _ in range(2)]
-        narrow.wait_until(lambda: narrow.desk.waiting == 3)
+        wait_until(lambda: narrow.desk.waiting == 3)
         status, headers, body = narrow.ask("/encode", {"texts": ["a"]})
         assert (status, headers["Retry-After"]) == (429, "1")
         assert "3 requests are waiting, the limit is 3" in json.loads(body)["error"]
@@ -108,7 +109,7 @@ def test_a_late_answer_is_none_and_the_service_goes_on(narrow):
     with narrow.held():
         status, sentence = narrow.refused("/score", {"texts": ["a"]})
         assert (status, "no answer within 1 seconds" in sentence) == (503, True)
-        narrow.wait_until(lambda: narrow.desk.waiting == 0)
+        wait_until(lambda: narrow.desk.waiting == 0)
     assert narrow.told("/score", {"texts": ["word1"]})
 
 
@@ -127,7 +128,7 @@ def test_what_is_made_of_vectors_is_in_time_too_or_not_at_all(narrow, path, form
         try:
             with narrow.held():
                 waiting = pool.submit(narrow.refused, path, form)
-                narrow.wait_until(lambda: narrow.desk.waiting == 2)
+                wait_until(lambda: narrow.desk.waiting == 2)
                 aside = pool.submit(narrow.told, "/hold_aside", b"")  # after the form was prepared
                 assert narrow.gate.entered_aside.wait(20)
             status, sentence = waiting.result(10)  # the vectors are there, but not what is made
@@ -145,9 +146,9 @@ def test_a_client_that_leaves_is_dropped_from_the_queue(served):
             connection.request(
                 "POST", "/embed", b'{"texts": [["a"]]}', {"Content-Type": "application/json"}
             )
-            served.wait_until(lambda: served.desk.waiting == 2)
+            wait_until(lambda: served.desk.waiting == 2)
             connection.close()
-            served.wait_until(lambda: served.desk.waiting == 1)
+            wait_until(lambda: served.desk.waiting == 1)
     assert served.told("/embed", {"texts": [["b"]]})
     assert served.desk.metrics.tokens == tokens + 1 + 3  # the gate's, and b with its marks
     assert served.desk.metrics.requests["/embed", 499] == 5

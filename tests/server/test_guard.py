@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from elmokit.server import running
+from waiting import wait_until
 
 FORM = {"texts": ["a"]}
 
@@ -90,7 +91,7 @@ def test_only_so_many_requests_are_open(strict):
     assert strict.told("/health")
     for one in slow:
         one.close()
-    strict.wait_until(lambda: strict.ask("/encode", FORM)[0] == 200)
+    wait_until(lambda: strict.ask("/encode", FORM)[0] == 200)
 
 
 def test_a_client_that_does_not_read_its_answer_harms_nobody(serving, language_model):
@@ -106,7 +107,7 @@ def test_a_client_that_does_not_read_its_answer_harms_nobody(serving, language_m
         assert generous.told("/encode", FORM)
         status, sentence = generous.refused("/embed", json.loads(body))
         assert (status, "take most of 2,000,000 bytes" in sentence) == (429, True)
-        generous.wait_until(lambda: generous.desk.metrics.requests["/embed", 200] == 1)
+        wait_until(lambda: generous.desk.metrics.requests["/embed", 200] == 1)
     assert len(generous.told("/embed", json.loads(body))["sentences"]) == 350
 
 
@@ -129,8 +130,8 @@ def test_idle_connections_do_not_shut_the_service(serving, language_model, monke
     idle = [small.connected() for _ in range(5)]
     for one in idle:
         one.sendall(b"GET /health HTTP/1.1\r\n")
-    small.wait_until(lambda: small.ask("/health")[0] == 503)
-    small.wait_until(lambda: small.ask("/health")[0] == 200)
+    wait_until(lambda: small.ask("/health")[0] == 503)
+    wait_until(lambda: small.ask("/health")[0] == 200)
     for one in idle:
         one.close()
 
@@ -146,7 +147,7 @@ def test_a_client_that_takes_nothing_is_dropped_in_the_end(serving, language_mod
         )
         assert deaf.recv(12) == b"HTTP/1.1 200"
         assert small.ask("/health")[0] == 503
-        small.wait_until(lambda: small.ask("/health")[0] == 200)
+        wait_until(lambda: small.ask("/health")[0] == 200)
 
 
 def test_vectors_that_would_take_too_much_memory_are_refused(serving, language_model):

@@ -16,6 +16,7 @@ from elmokit.explore.projection import project_pca
 from elmokit.explore.similarity import compare_words
 from elmokit.formats import ENGLISH
 from elmokit.server.shelf import Shelf, read_mixes, read_shipped_mixes
+from waiting import wait_until
 
 PAGE = Path(elmokit.server.__file__).parent / "page"
 TEXTS = ["A bank lent money .", "no use here", "The Bank of a river , two banks .", "my bank"]
@@ -191,7 +192,7 @@ def test_searches_wait_their_turn_like_all_requests(served):
     with ThreadPoolExecutor(3) as pool:
         with served.held():
             waiting = [pool.submit(served.ask, "/search", form) for form in forms]
-            served.wait_until(lambda: served.desk.waiting == 4)
+            wait_until(lambda: served.desk.waiting == 4)
         answers = [(answer.result()[0], json.loads(answer.result()[2])) for answer in waiting]
     assert [status for status, _ in answers] == [200, 422, 200]
     assert answers[1][1] == {"error": "the query '' has no word"}

@@ -15,6 +15,7 @@ from elmokit.explore.postgres.address import Address
 from elmokit.explore.sample import index_sample
 from elmokit.server.client import Client
 from elmokit.server.shelf import Shelf
+from waiting import wait_until
 
 QUERY = {"query": "a painter of landscapes", "k": 3}
 
@@ -36,7 +37,7 @@ def test_a_search_is_as_big_as_what_it_reads(serving, language_model, tmp_path):
             with served.held():
                 before = served.desk.metrics.tokens
                 waiting = [pool.submit(served.told, "/search", {"query": "a b"}) for _ in "123"]
-                served.wait_until(lambda: served.desk.waiting == 4)
+                wait_until(lambda: served.desk.waiting == 4)
             found = [answer.result()["found"] for answer in waiting]
     assert [[len(p["words"]) for p in one] for one in found] == [[4, 8, 50]] * 3
     assert [[bool(passage["lit"]) for passage in one] for one in found] == [[True, True, False]] * 3
