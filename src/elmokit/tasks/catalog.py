@@ -140,12 +140,12 @@ _TASKS = (
     Task("texts", _read_texts, _labels, Classifier, _own, plain.TEXT, _accuracy),
     Task(
         "entailment", _read_pairs, _labels, Entailment, _both, plain.PAIR, _accuracy,
-        Settings(epochs=8),
+        Settings(elmo="both", epochs=8),
     ),
     Task(
         "questions", _read_questions, _no_labels, AnswerFinder, _question_and_context,
         plain.QUESTION, _answer_f1,
-        Settings(hidden=80, dropout=0.3, words_per_batch=4000, epochs=8),
+        Settings(elmo="both", hidden=80, dropout=0.3, words_per_batch=4000, epochs=8),
     ),
     Task(
         "coreference", read_conll2012, _no_labels, Coreference, _sentences,
