@@ -151,7 +151,8 @@ class Load:
 
     async def keep_busy(self, clients: int, seconds: float) -> dict:
         """What is answered when each client asks again as soon as it is answered."""
-        end = time.perf_counter() + seconds
+        started = time.perf_counter()
+        end = started + seconds
 
         async def client() -> list:
             found = []
@@ -160,18 +161,18 @@ class Load:
             return found
 
         answers = await asyncio.gather(*(client() for _ in range(clients)))
-        return self._ended([answer for some in answers for answer in some], seconds)
+        return self._ended([answer for some in answers for answer in some], started)
 
     async def send_at(self, rate: float, seconds: float) -> dict:
         """What is answered when requests arrive at random, so many a second on average."""
         draw = random.Random(0)
-        due = time.perf_counter()
+        started = due = time.perf_counter()
         end, tasks = due + seconds, []
         while due < end:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
             tasks.append(asyncio.create_task(self._ask(due)))
             due += draw.expovariate(rate)
-        return self._ended(await asyncio.gather(*tasks), seconds)
+        return self._ended(await asyncio.gather(*tasks), started)
 
     async def _ask(self, due: float) -> "Answer":
         """What a request that was due then has brought."""
@@ -200,11 +201,11 @@ class Load:
         host, port = self.address.hostname, self.address.port
         return await asyncio.open_connection(host, port, limit=2**20)
 
-    def _ended(self, answers: list["Answer"], seconds: float) -> dict:
+    def _ended(self, answers: list["Answer"], started: float) -> dict:
         for _, writer in self.kept:
             writer.close()
         self.kept.clear()  # another measurement has another loop
-        return summary(answers, seconds)
+        return summary(answers, time.perf_counter() - started)
 
     def _request(self, sentence: list[str]) -> bytes:
         body = json.dumps({"texts": [sentence]}).encode()

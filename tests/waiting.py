@@ -15,5 +15,5 @@ def is_running(number):
     """Whether a process is there and has not ended, on Linux."""
     try:
         return Path(f"/proc/{number}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False

@@ -3,6 +3,7 @@
 import os
 import pickle
 import signal
+import struct
 import sys
 import time
 from contextlib import closing
@@ -88,7 +89,7 @@ def test_one_that_ends_while_it_computes_is_replaced_and_can_be_asked_again(lone
     _, member = lone
     (error,) = member.answer([Job(Sentences([["a"]], [0]), 3, _die)])
     assert (error.status, error.retry_after) == (503, 1)
-    assert "has ended" in caplog.text
+    assert "is given up" in caplog.text
     (after,) = member.answer([JOB])
     assert after.scores
 
@@ -101,6 +102,23 @@ def test_one_that_does_not_answer_is_ended(lone):
     wait_until(lambda: not is_running(stuck))
     (after,) = member.answer([JOB])
     assert after.scores
+
+
+def test_one_that_stops_in_mid_answer_is_ended(lone):
+    _, member = lone
+    (error,) = member.answer([Job(Sentences([["a"]], [0]), 3, _say_half)])
+    assert error.status == 503
+    assert member.answer([JOB])[0].scores
+
+
+def test_without_the_root_others_answer_and_one_that_ended_says_so(serving, language_model):
+    with closing(Crew(language_model, 2, seconds=2)) as crew:
+        service = serving(language_model, crew=crew)
+        os.kill(crew._root, signal.SIGKILL)  # members end with it
+        wait_until(lambda: not any(is_running(member.number) for member in crew.members))
+        status, sentence = service.refused("/encode", {"texts": [["a"]]})
+        assert (status, "has ended" in sentence) == (503, True)
+        assert service.told("/health")
 
 
 def test_where_no_other_can_be_made_the_next_batch_tries_again(lone, monkeypatch):
@@ -144,11 +162,20 @@ def _die(embedder, jobs):
     os._exit(9)
 
 
+def _say_half(embedder, jobs):
+    """Say that much will come, and some of it."""
+    (own,) = [
+        fd for fd in range(3, 64) if os.path.realpath(f"/proc/self/fd/{fd}").find("socket:") > 0
+    ]
+    os.write(own, struct.pack("!i", 4096) + b"half")
+    time.sleep(600)
+
+
 def _hang(embedder, jobs):
     time.sleep(600)
 
 
-def _no_memory():
+def _no_memory(seconds):
     raise OSError("no other process could be made")
 
 

@@ -130,7 +130,7 @@ def serve(
             precision=precision,
             tokens_per_batch=batch_tokens,
             threads=threads if processes == 1 else 1,
-            cache_bytes=_CACHE_BYTES // processes,
+            cache_bytes=_CACHE_BYTES // (processes if processes == 1 else processes + 1),
         )
         embedder.split("Once.")  # the first text takes a second
         shelf.mixes = read_mixes(tasks) if tasks else read_shipped_mixes(embedder)

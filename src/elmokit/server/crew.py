@@ -1,13 +1,18 @@
 """A model becomes processes that share its memory, and each answers a batch at a time."""
 
+import ctypes
 import logging
+import math
 import os
 import signal
 import socket
+import struct
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -21,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 _MOST = 8  # processes, unless more are asked for
 _MOST_FILES = 2**16
+_SECONDS_TO_MAKE = 10  # a process
+_SECONDS_WITHOUT = 1  # one, until it is tried again
+_PR_SET_PDEATHSIG = 1  # of Linux' prctl
 
 
 def usual_size(device: str) -> int:
@@ -51,14 +59,25 @@ class Crew:
             warnings.simplefilter("ignore", DeprecationWarning)
             self._root = _fork(_lead, given, embedder)
         given.close()
-        self.members = [Member(self, seconds) for _ in range(size)]
+        self._control.settimeout(_SECONDS_TO_MAKE)
+        try:
+            self.members = [Member(self, seconds) for _ in range(size)]
+        except OSError as error:
+            self.close()
+            raise InputError(f"{size} processes cannot be made ({error}); try fewer") from None
 
-    def make_process(self) -> tuple[Connection, int]:
-        """A new process: its connection and its number."""
+    def make_process(self, seconds: float) -> tuple[Connection, int]:
+        """A new process: its number, and a connection that takes and brings parts in `seconds`."""
         kept, given = socket.socketpair()
+        for way in (socket.SO_SNDTIMEO, socket.SO_RCVTIMEO):
+            kept.setsockopt(socket.SOL_SOCKET, way, struct.pack("ll", math.ceil(seconds), 0))
         with kept, given, self._lock:
-            socket.send_fds(self._control, [b"make"], [given.fileno()])
-            told = self._control.recv(16)
+            try:
+                socket.send_fds(self._control, [b"make"], [given.fileno()])
+                told = self._control.recv(16)
+            except TimeoutError:
+                self._control.close()  # what it says later would be taken for another answer
+                raise
             if not told.isdigit():
                 raise OSError("no other process could be made")
             return Connection(kept.detach()), int(told)
@@ -69,10 +88,11 @@ class Crew:
             self._control.send(b"%d" % number)
 
     def close(self) -> None:
-        """End all processes, whatever they do."""
-        with self._lock:
+        """End all processes, whatever they do: members end with the root."""
+        os.kill(self._root, signal.SIGKILL)
+        with self._lock, suppress(ChildProcessError):  # where nobody waits for children
             self._control.close()
-        os.waitpid(self._root, 0)
+            os.waitpid(self._root, 0)
 
 
 class Member:
@@ -80,27 +100,38 @@ class Member:
 
     def __init__(self, crew: Crew, seconds: float) -> None:
         self._crew, self._seconds = crew, seconds
-        self._connection, self.number = crew.make_process()
+        self._connection, self.number = crew.make_process(seconds)
 
     def answer(self, jobs: Sequence[Job[Any]]) -> Sequence[object]:
         """An answer or an exception for each job."""
         try:
-            try:
-                self._connection.send(jobs)
-            except OSError:  # it ended since its last batch
-                self._connection.close()
-                self._connection, self.number = self._crew.make_process()
-                self._connection.send(jobs)
-            if self._connection.poll(self._seconds):
-                answers: Sequence[object] = self._connection.recv()
-                return answers
-            logger.warning("process %d of the model does not answer and is ended", self.number)
-            self._crew.end_process(self.number)
-        except (EOFError, OSError) as error:
-            logger.warning("process %d of the model has ended: %s", self.number, error)
-        self._connection.close()
-        gone = "the process that computed the answer has ended; ask again, or for less"
-        return [ServiceError(gone, status=503, retry_after=1) for _ in jobs]
+            return self._exchange(jobs)
+        except Exception as error:  # whatever it is, what comes next could be half of an answer
+            logger.warning("process %d of the model is given up: %r", self.number, error)
+            self._connection.close()
+            with suppress(OSError):
+                self._crew.end_process(self.number)
+            gone = "the process that computed the answer has ended; ask again, or for less"
+            return [ServiceError(gone, status=503, retry_after=1) for _ in jobs]
+
+    def _exchange(self, jobs: Sequence[Job[Any]]) -> Sequence[object]:
+        try:
+            self._connection.send(jobs)
+        except OSError:  # it ended since its last batch
+            self._connection.close()
+            self._replace()
+            self._connection.send(jobs)
+        if not self._connection.poll(self._seconds):
+            raise TimeoutError(f"no answer within {self._seconds:g} seconds")
+        answers: Sequence[object] = self._connection.recv()
+        return answers
+
+    def _replace(self) -> None:
+        try:
+            self._connection, self.number = self._crew.make_process(self._seconds)
+        except OSError:
+            time.sleep(_SECONDS_WITHOUT)  # or it would have time for what others could answer
+            raise
 
 
 def _can_share(device: str) -> bool:
@@ -121,9 +152,10 @@ def _fork(work: Callable[..., None], *given: object) -> int:
 
 
 def _lead(control: socket.socket, embedder: Embedder) -> None:
-    """Make a process of each connection that comes and end those named; at the end, all of them."""
+    """Make a process of each connection that comes, and end those named."""
     for number in (signal.SIGINT, signal.SIGTERM):  # what waits is answered first
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     _close_all_but(control.fileno())
     torch.set_num_threads(1)
     members: set[int] = set()
@@ -132,9 +164,10 @@ def _lead(control: socket.socket, embedder: Embedder) -> None:
         while members and (ended := os.waitpid(-1, os.WNOHANG)[0]):
             members.remove(ended)  # from now on its number may be another's
         if not told:
-            break
+            return
         if not files:
-            _end(members.intersection([int(told)]))
+            if int(told) in members:
+                os.kill(int(told), signal.SIGKILL)
             continue
         connection = Connection(files[0])
         try:
@@ -144,16 +177,11 @@ def _lead(control: socket.socket, embedder: Embedder) -> None:
         except OSError:  # no room for another process
             control.send(b"none")
         connection.close()
-    _end(members)
-
-
-def _end(processes: set[int]) -> None:
-    for number in processes:
-        os.kill(number, signal.SIGKILL)
 
 
 def _answer_batches(connection: Connection, embedder: Embedder) -> None:
     """Answer until the other end is closed, which the end of its process does too."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the root
     _close_all_but(connection.fileno())
     try:
         while True:
