@@ -176,30 +176,32 @@ class Load:
 
     async def _ask(self, due: float) -> "Answer":
         """What a request that was due then has brought."""
-        status = None
-        try:
-            reader, writer = await self._connected()
-            writer.write(next(self.requests))
-            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
-            status = int(head.split()[1])
-            size = int(re.search(rb"\r\ncontent-length: (\d+)", head.lower())[1])
-            body = await asyncio.wait_for(reader.readexactly(size), PATIENCE)
-            if status == 200:
-                zipfile.ZipFile(io.BytesIO(body))  # its directory is at the end
-            self.kept.append((reader, writer))
-        except (OSError, EOFError, asyncio.TimeoutError, zipfile.BadZipFile):
-            return Answer(status, False, time.perf_counter() - due)
-        return Answer(status, True, time.perf_counter() - due)
+        status, whole, request = None, False, next(self.requests)
+        while self.kept and status is None:  # one that is kept may have been closed since
+            status, whole = await self._exchange(*self.kept.pop(), request)
+        if status is None:
+            host, port = self.address.hostname, self.address.port
+            try:
+                made = await asyncio.open_connection(host, port, limit=2**20)
+                status, whole = await self._exchange(*made, request)
+            except OSError:
+                pass
+        return Answer(status, whole, time.perf_counter() - due)
 
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection that the service has not closed for want of requests."""
-        while self.kept:
-            reader, writer = self.kept.pop()
-            if not reader.at_eof():
-                return reader, writer
+    async def _exchange(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
+    ) -> tuple[int | None, bool]:
+        """The status of an answer, if one came, and whether it is whole."""
+        writer.write(request)
+        try:
+            status, whole = await asyncio.wait_for(heard(reader), PATIENCE)
+        except (OSError, asyncio.TimeoutError):
+            status, whole = None, False
+        if whole:
+            self.kept.append((reader, writer))
+        else:
             writer.close()
-        host, port = self.address.hostname, self.address.port
-        return await asyncio.open_connection(host, port, limit=2**20)
+        return status, whole
 
     def _ended(self, answers: list["Answer"], started: float) -> dict:
         for _, writer in self.kept:
@@ -213,6 +215,24 @@ class Load:
             b"POST /embed HTTP/1.1\r\nHost: x\r\nAccept: application/x-npz\r\n"
             b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
         )
+
+
+async def heard(reader: asyncio.StreamReader) -> tuple[int | None, bool]:
+    """The status of an answer, if one came, and whether it is whole: a good one is a zip."""
+    head = body = b""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+        if sized := re.search(rb"\r\ncontent-length: (\d+)", head.lower()):
+            body = await reader.readexactly(int(sized[1]))
+        else:
+            while size := int(await reader.readuntil(b"\r\n"), 16):  # in chunks
+                body += (await reader.readexactly(size + 2))[:-2]
+            await reader.readexactly(2)
+    except asyncio.IncompleteReadError as error:
+        begun = re.match(rb"HTTP/1.1 (\d{3})", head or error.partial)
+        return int(begun[1]) if begun else None, False
+    status = int(head.split()[1])
+    return status, status != 200 or zipfile.is_zipfile(io.BytesIO(body))
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,12 @@ def test_the_best_comes_first_and_of_equals_the_earlier(search):
     np.testing.assert_array_equal(search.ranked(scores), [[2, 0, 1], [0, 2, 1]])
 
 
-def test_what_two_orders_agree_on_wins(search):
-    one, other = np.array([[0, 1, 2, 3]]), np.array([[3, 1, 2, 0]])
-    scores = search.fused(one, other)
-    assert scores[0, 1] == pytest.approx(2 / 62)
-    np.testing.assert_array_equal(search.ranked(scores)[0], [1, 0, 3, 2])
+def test_scores_of_any_scale_can_be_added(search):
+    scores = np.array([[1.0, 2.0, 6.0], [5.0, 5.0, 5.0]])
+    found = search.standard(scores)
+    np.testing.assert_allclose(found, search.standard(100 * scores - 7), atol=1e-6)
+    np.testing.assert_allclose(found[0], [-0.9258, -0.4629, 1.3887], atol=1e-4)
+    assert found[1].tolist() == [0, 0, 0]
 
 
 def test_paragraphs_are_found_by_the_words_they_share(search):

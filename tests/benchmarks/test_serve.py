@@ -49,7 +49,13 @@ GOOD, PARTS = answer(200, zipped()), answer(200, zipped(), chunked=True)
     ],
 )
 def test_an_answer_that_is_not_whole_is_broken(serve, said, status, whole):
-    assert serve.Answer.of(said, 0.5) == serve.Answer(status, whole, 0.5)
+    async def hear():
+        reader = asyncio.StreamReader()
+        reader.feed_data(said)
+        reader.feed_eof()
+        return await serve.heard(reader)
+
+    assert asyncio.run(hear()) == (status, whole)
 
 
 def test_every_request_is_counted_once_and_none_stops_the_count(serve):
