@@ -31,7 +31,7 @@ class Desk:
     It takes none before it is given a model (`open`, from any thread) and none while `draining`;
     those that it has taken, `waiting`, are answered. Texts are prepared in one thread, the model
     reads in another and an index is searched in a third, so that none stops the loop that listens.
-    With a crew, its processes read what can be read together.
+    With a crew, its processes read what travels.
     """
 
     def __init__(self, limits: Limits, metrics: Metrics) -> None:
