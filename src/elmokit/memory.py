@@ -1,7 +1,8 @@
-"""Memory that is not needed any more becomes the system's again."""
+"""Memory that is not needed any more becomes the system's again; and how much there was."""
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterable, Iterator
 from mmap import PAGESIZE
 from pathlib import Path
@@ -22,6 +23,16 @@ def give_back() -> None:
     trim = getattr(_C, "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def peak_bytes() -> int | None:
+    """The most memory that this process had; None where the system does not tell (Windows)."""
+    try:
+        import resource  # noqa: PLC0415  not on every system
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 2**10
 
 
 def set_aside(tensors: Iterable[Tensor]) -> None:

@@ -58,6 +58,7 @@ def test_a_run_learns_and_leaves_a_model_that_loads(corpus, tmp_path):
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     assert [r["update"] for r in log if "sampled_loss" in r] == list(range(4, 81, 4))
     assert [r["update"] for r in log if "perplexity" in r] == list(range(8, 81, 8))
+    assert log[-1]["perplexity_of_best"]["zero"]["forward"] == validation.zero.forward
     assert set(log[1]["sampled_loss"]) == {"forward", "backward"}
     assert any("sampled loss" in line and "tokens/s" in line for line in lines)
     assert any("full softmax" in line and "carried state" in line for line in lines)
@@ -243,7 +244,7 @@ def test_of_many_lanes_at_fault_a_few_are_named(corpus):
         run.model.softmax.weight.fill_(float("nan"))
     texts, told = faulty_lanes(run)
     assert [*texts] == ["0", "1", "2"]
-    assert ", and 1 lanes more. The last checkpoint is whole" in told
+    assert ", and 1 lanes more; begin another run with the best model so far" in told
 
 
 def test_gradients_that_are_not_finite_change_nothing(corpus, monkeypatch):
@@ -275,6 +276,58 @@ def test_another_model_is_a_beginning(corpus, uninterrupted, tmp_path):
         assert torch.equal(parameter, source.model.bilm.get_parameter(name))
     with pytest.raises(InputError, match="cell_dim"):
         trainer.inherit(Run(Corpus.open(folder), changed(cell_dim=16)).pretrained, source)
+
+
+def test_a_run_begun_with_another_model_goes_on_and_tells_of_it(corpus, uninterrupted, tmp_path):
+    source, settings = elmokit.load(uninterrupted).pretrained, changed(seed=1, updates=8)
+    pretrain(corpus, settings, tmp_path / "whole", init_from=source)
+
+    run = Run(corpus, settings)
+    trainer.inherit(run.pretrained, source)
+    run.begun_with = source.card
+    for _ in range(3):
+        run.update()
+    (tmp_path / "killed").mkdir()
+    trainer.RunFolder(tmp_path / "killed", writes=True).save_checkpoint(run.checkpoint())
+    pretrain(corpus, settings, tmp_path / "killed", init_from=source)
+    assert weights_of(tmp_path / "killed") == weights_of(tmp_path / "whole")
+    for name in ("killed", "whole"):
+        card = elmokit.load(tmp_path / name).pretrained.card
+        assert f"8 updates of {run.words_per_update} words" in card
+        past = card.split("began with the weights of another model")[1]
+        assert f"24 updates of {run.words_per_update} words" in past
+
+
+def test_the_model_that_is_kept_is_the_one_judged_last(corpus, tmp_path):
+    worse = changed(updates=16, validate_every=8, learning_rate=0.02, schedule="constant")
+    folder = tmp_path / "run"
+
+    class Diverging(Run):
+        def update(self):
+            found = super().update()
+            if self.done > 8:
+                with torch.no_grad():
+                    self.model.softmax.bias.normal_(std=9.0)
+            return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trainer, "Run", Diverging)
+        judged = pretrain(corpus, worse, folder)
+    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    first, last = (r["perplexity"]["zero"]["forward"] for r in log if "perplexity" in r)
+    assert judged.zero.forward == pytest.approx(first)
+    assert last > first
+
+
+def test_a_run_can_begin_further_on_in_the_text(corpus):
+    whole = Run(corpus, changed(lanes=1, steps=1, shuffle="none"))
+    later = Run(corpus, changed(lanes=1, steps=1, shuffle="none", start=0.5))
+    half = (corpus.words + corpus.sentences) // 2
+    targets = [int(whole._streams[0].window().targets[0, 0]) for _ in range(2 * half)]
+    begins = next(place for place in range(half, 2 * half) if targets[place - 1] == 1)
+    found = [int(later._streams[0].window().targets[0, 0]) for _ in range(half // 2)]
+    assert found == targets[begins : begins + half // 2]
+    assert later.epoch == 0.5
 
 
 def test_classes_of_another_model_are_a_beginning(corpus, tmp_path):

@@ -24,3 +24,4 @@ class Checkpoint:
     best_update: int
     settings: str  # as TOML
     corpus: str  # its fingerprint
+    begun_with: str | None = None  # the card of the model whose weights it began with

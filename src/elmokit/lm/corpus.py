@@ -20,7 +20,7 @@ from elmokit.text.vocabulary import (
 
 FORMAT, VERSION = "elmokit-corpus", 1
 MARKS = (SENTENCE_BEGIN, SENTENCE_END, UNKNOWN)  # the first words of every lexicon
-BEGIN_ID, END_ID, UNKNOWN_ID = 0, 1, 2
+END_ID, UNKNOWN_ID = 1, 2
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,5 @@
 """A run that has not begun becomes a page: what it will take, and whether it can work."""
 
-import resource
 import shutil
 import tempfile
 import time
@@ -19,6 +18,7 @@ from elmokit.lm.inherit import inherit
 from elmokit.lm.run import Run
 from elmokit.lm.settings import Settings
 from elmokit.lm.validate import validate
+from elmokit.memory import peak_bytes
 from elmokit.resume import write_checkpoint
 
 _UPDATES_TIMED = 3
@@ -61,7 +61,8 @@ def estimate(
         name: sum(p.numel() for p in part.parameters()) for name, part in counts.items() if part
     }
     hours = seconds * run.updates / 3600
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+    peak = peak_bytes()
+    memory = "" if peak is None else f"{peak / 2**20:,.0f} MB at most so far; "
     return "\n".join(
         [
             *told,
@@ -71,7 +72,7 @@ def estimate(
             "parameters: "
             + ", ".join(f"{name} {count:,}" for name, count in parameters.items())
             + f"; {sum(parameters.values()):,} in all",
-            f"memory: {peak:,.0f} MB at most so far; a checkpoint takes {size / 2**20:,.0f} MB",
+            f"memory: {memory}a checkpoint takes {size / 2**20:,.0f} MB",
             f"updates: {run.updates:,} of {run.words_per_update:,} words, "
             f"{run.updates_per_epoch:,.0f} for all the text once",
             f"time: {run.words_per_update / seconds:,.0f} tokens/s, {hours:,.1f} hours without "

@@ -8,6 +8,7 @@ from pathlib import Path
 from elmokit import formats
 from elmokit.claim import Claim
 from elmokit.errors import InputError, OutputError
+from elmokit.formats.pretrained import Pretrained
 from elmokit.lm.checkpoint import NAME, Checkpoint
 from elmokit.lm.corpus import Corpus
 from elmokit.lm.run import Run
@@ -79,6 +80,10 @@ class RunFolder:
         name_whole(new, place)
         shutil.rmtree(old, ignore_errors=True)
 
+    def best_model(self) -> Pretrained:
+        """The model that `save_model` put in place last."""
+        return formats.load(self.path / MODEL)
+
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Put the checkpoint in place of the last one."""
         if self.writes:
@@ -103,5 +108,13 @@ def _card(run: Run, validation: Validation | None) -> str:
         f"by `{corpus.split}`; {len(corpus.vocabulary):,} words to predict; {parameters:,} "
         f"parameters; {run.done:,} updates of {run.words_per_update:,} words.\n\n"
         f"Held-out text: {validation or 'none'}.\n\n"
-        f"Settings:\n\n```toml\n{settings.to_toml()}```\n"
+        f"Settings:\n\n```toml\n{settings.to_toml()}```\n{_past(run.begun_with)}"
     )
+
+
+def _past(card: str | None) -> str:
+    """What the card of the model that a run began with said."""
+    if card is None:
+        return ""
+    quoted = "".join(f"> {line}".rstrip() + "\n" for line in card.splitlines()) or "> nothing\n"
+    return f"\nIt began with the weights of another model, whose card said:\n\n{quoted}"

@@ -12,6 +12,7 @@ from elmokit.lm.validate import Validation
 from elmokit.whole import write_whole
 
 NAME = "log.jsonl"
+_OF_BEST = "perplexity_of_best"
 
 
 class Log:
@@ -43,7 +44,7 @@ class Log:
         name = "sampled loss" if run.samples else "loss"
         record = {
             "update": run.done,
-            "epoch": round(run.done / run.updates_per_epoch, 4),
+            "epoch": round(run.epoch, 4),
             name.replace(" ", "_"): dict(zip(run.config.directions, losses, strict=True)),
             "gradient_norm": sum(update.gradient_norm for update in updates) / count,
             "learning_rate": updates[-1].learning_rate,
@@ -64,6 +65,18 @@ class Log:
         if validation is not None:
             self._write({"update": self._run.done, "perplexity": asdict(validation)})
         return str(validation or "no held-out text: the model is saved as it is")
+
+    @property
+    def finished(self) -> bool:
+        """Whether the model that is kept was judged by all held-out text."""
+        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+        return f'"{_OF_BEST}"' in text
+
+    def write_last(self, validation: Validation | None) -> str:
+        """A line about the model that is kept, by all held-out text."""
+        if validation is not None:
+            self._write({"update": self._run.done, _OF_BEST: asdict(validation)})
+        return str(validation)
 
     def close(self) -> None:
         """Nothing more will be written."""

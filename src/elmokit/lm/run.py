@@ -29,6 +29,10 @@ _SPARSE_SHARE = 0.25
 _RESET, _SAMPLE, _DROPOUT = range(3)
 # So many of the lanes whose loss is not a number are named.
 _LANES_NAMED = 3
+_REMEDY = (
+    "begin another run with the best model so far (--init-from OUT/model --out NEW), and a smaller "
+    "learning_rate or clip_norm"
+)
 
 
 @dataclass(frozen=True)
@@ -72,15 +76,19 @@ class Run:
         each = self._mine.stop - self._mine.start
         self._state = State.zeros(self.config, each, like=next(self.model.parameters()))
         self.done = 0
+        self.begun_with: str | None = None  # the card of another model
         self.best, self.best_update = float("inf"), 0
         self.updates = settings.updates or max(1, int(settings.epochs * self.updates_per_epoch))
 
     @property
     def updates_per_epoch(self) -> float:
-        """How many updates read the text once; a sentence has one more prediction than words."""
-        settings = self.settings
-        predictions = self.corpus.words + self.corpus.sentences
-        return predictions / (settings.lanes * settings.steps * settings.accumulate)
+        """How many updates read the text once."""
+        return self._predictions / self.words_per_update
+
+    @property
+    def epoch(self) -> float:
+        """Where in the text's order it stands."""
+        return self.settings.start + self.done / self.updates_per_epoch
 
     @property
     def words_per_update(self) -> int:
@@ -113,7 +121,7 @@ class Run:
             if not np.isfinite(norm):
                 raise NumericError(
                     f"update {self.done}: the gradients are not finite, though the losses are "
-                    f"{losses}; the last checkpoint is whole: try a smaller learning_rate"
+                    f"{losses}; {_REMEDY}"
                 )
             self._optimizer.step()
         self.done += 1
@@ -154,11 +162,12 @@ class Run:
             best_update=self.best_update,
             settings=self.settings.to_toml(),
             corpus=self.corpus.fingerprint,
+            begun_with=self.begun_with,
         )
 
     def go_on(self, checkpoint: Checkpoint) -> None:
         """Be the run that a checkpoint was taken of."""
-        self.done = checkpoint.update
+        self.done, self.begun_with = checkpoint.update, checkpoint.begun_with
         self.best, self.best_update = checkpoint.best, checkpoint.best_update
         self.model.load_state_dict(checkpoint.weights)
         self._optimizer.load_state_dict(checkpoint.optimizer)
@@ -169,10 +178,15 @@ class Run:
         for stream, position in zip(self._streams, checkpoint.positions, strict=True):
             stream.seek(position)
 
+    @property
+    def _predictions(self) -> int:
+        """What is predicted of the text in a direction: its words, and the end of each sentence."""
+        return self.corpus.words + self.corpus.sentences
+
     def _stream(self, direction: Direction) -> Stream:
         settings = self.settings
         apart = settings.streams == "independent" and direction == "backward"
-        return Stream(
+        stream = Stream(
             self.corpus.shards,
             lanes=settings.lanes,
             steps=settings.steps,
@@ -180,6 +194,8 @@ class Run:
             shuffle=settings.shuffle,
             seed=settings.seed + apart,
         )
+        stream.pass_over(int(settings.start * self._predictions))
+        return stream
 
     def _learn(self, windows: list[Window], part: int) -> Learnt:
         settings = self.settings
@@ -258,8 +274,8 @@ class Run:
             told.append(f"and {len(lanes) - _LANES_NAMED} lanes more")
         raise NumericError(
             f"update {self.done}: the {self.config.directions[direction]} loss is "
-            f"{learnt.losses[direction]}; {', '.join(told) or 'no lane by itself is at fault'}. "
-            "The last checkpoint is whole; try a smaller learning_rate or clip_norm"
+            f"{learnt.losses[direction]}; {', '.join(told) or 'no lane by itself is at fault'}; "
+            f"{_REMEDY}"
         )
 
     def _text(self, window: Window, lane: int) -> str:

@@ -15,8 +15,8 @@ _POSITIVE = (
     "lanes", "steps", "negatives", "accumulate", "log_every", "learning_rate", "accumulator",
 )  # fmt: skip
 _NOT_NEGATIVE = (
-    "epochs", "updates", "seed", "threads", "decay", "warm_up", "patience", "validate_every",
-    "validate_words", "clip_norm", "checkpoint_minutes",
+    "start", "epochs", "updates", "seed", "threads", "decay", "warm_up", "patience",
+    "validate_every", "validate_words", "clip_norm", "checkpoint_minutes",
 )  # fmt: skip
 _SHARES, _BELOW_ONE = ("reset", "final_rate"), ("dropout", "weight_dropout", "word_dropout", "beta")
 
@@ -54,6 +54,7 @@ class Settings:
     streams: Literal["same", "independent"] = says(
         "whether both readers read the same sentences at the same time", "same"
     )
+    start: float = says("how much of the text is passed over first, in epochs", 0.0)
     epochs: float = says("how often the text is read", 10.0)
     updates: int = says("how many updates instead, if not 0", 0)
 

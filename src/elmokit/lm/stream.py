@@ -94,6 +94,11 @@ class Stream:
         self._read = targets[:, -1].copy()
         return Window(inputs, targets)
 
+    def pass_over(self, predictions: int) -> None:
+        """Leave out the next sentences: as few as hold so many predictions."""
+        while predictions > 0:
+            predictions -= len(next(self._sentences))
+
     @property
     def position(self) -> Position:
         """Where it stands, for another stream of the same corpus to go on from."""

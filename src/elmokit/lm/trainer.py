@@ -27,10 +27,11 @@ def pretrain(
     device: str | torch.device = "cpu",
     tell: Callable[[str], None] = lambda line: None,
 ) -> Validation | None:
-    """Train a model; the best one so far stands in `out/model`. Back comes the last validation.
+    """Train a model; the best one so far stands in `out/model`.
 
-    A run that was stopped at any moment goes on when it is called again with the same arguments,
-    and ends with the same weights. `tell` is given lines for people to read.
+    Back comes how well that one does on all held-out text; None if there is no such text, or if
+    it was told before. A run that was stopped at any moment goes on when it is called again with
+    the same arguments, and ends with the same weights. `tell` is given lines for people to read.
     """
     device = Ranks.device(device)
     ranks = Ranks.join(device)
@@ -45,11 +46,12 @@ def pretrain(
             tell(f"going on after update {run.done:,} of {run.updates:,}")
         elif init_from is not None:
             tell(inherit(run.pretrained, init_from))
+            run.begun_with = init_from.card
         if run.done != ranks.told_by_first(run.done):
             raise ConfigError(f"{out}: ranks do not see the same files there; use a shared disk")
 
         log = Log(folder.path, run, ranks)
-        saved, validation = time.monotonic(), None
+        saved, judged = time.monotonic(), None
         while not run.over:
             log.add(run.update())
             if run.due(settings.log_every):
@@ -65,12 +67,12 @@ def pretrain(
             if ranks.told_by_first(late) or run.over:
                 folder.save_checkpoint(run.checkpoint())
                 saved = time.monotonic()
-        if validation is not None and ranks.first:
-            validation = validate(run.pretrained, corpus.valid)
-            tell(f"at the end, all held-out text: {validation}")
+        if ranks.first and corpus.valid and not log.finished:
+            judged = validate(folder.best_model(), corpus.valid)
+            tell(f"the best model, all held-out text: {log.write_last(judged)}")
         log.close()
         ranks.leave()
-        return validation
+        return judged
 
 
 def _silently(line: str) -> None:

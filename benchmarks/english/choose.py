@@ -1,0 +1,112 @@
+"""Recipes become what the same core-minutes buy: perplexity and parts of speech, as a table.
+
+    python benchmarks/english/choose.py CORPUS --minutes 6 [--recipes preset "lanes 32"]
+
+Each recipe is the preset `english` with some settings replaced. It learns with one thread, from
+random weights, for as many updates as fill the minutes of processor time; its rate falls to a
+twentieth by the last. A recipe that has a line in `--out` is not measured again.
+"""
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from elmokit.embedder import Embedder
+from elmokit.lm.corpus import Corpus
+from elmokit.lm.run import Run
+from elmokit.lm.settings import PRESETS
+from elmokit.lm.validate import validate
+from elmokit.tasks.data.conllu import read_conllu
+from elmokit.tasks.probe import probe_layers
+
+PUBLISHED = PRESETS["original"].filters
+HALF = tuple((width, features // 2) for width, features in PRESETS["english"].filters)
+RECIPES = {
+    "preset": {},
+    "reader 128/512": {"dim": 128, "cell_dim": 512},
+    "reader 320/1280": {"dim": 320, "cell_dim": 1280},
+    "one layer": {"layers": 1},
+    "encoder of 320 features": {"filters": HALF},
+    "encoder of 2,048 features": {"filters": PUBLISHED},
+    "two highways": {"highways": 2},
+    "negatives 1,024": {"negatives": 1024},
+    "negatives 8,192": {"negatives": 8192},
+    "adaptive softmax": {"softmax": "adaptive"},
+    "full softmax": {"softmax": "full"},
+    "lanes 32": {"lanes": 32},
+    "lanes 64": {"lanes": 64},
+    "window of 16": {"steps": 16, "lanes": 256},
+    "window of 64": {"steps": 64, "lanes": 64},
+    "Adagrad": {"optimizer": "adagrad", "learning_rate": 0.2, "clip_norm": 10.0},
+    "rate 0.001": {"learning_rate": 0.001},
+    "rate 0.004": {"learning_rate": 0.004},
+    "constant rate": {"schedule": "constant"},
+    "cosine": {"schedule": "cosine"},
+    "dropout 0.1": {"dropout": 0.1},
+}
+WARM_UP = 0.08  # share of the updates
+TIMED = 3  # updates that tell how long one takes, after a first
+VALID_WORDS = 20_000
+PROBE_SENTENCES = 2000  # to learn parts of speech from
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--minutes", type=float, default=6.0, help="of one core, for each recipe")
+    parser.add_argument("--recipes", nargs="+", default=list(RECIPES), choices=list(RECIPES))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("choose.jsonl"))
+    parser.add_argument("--data", type=Path, default=Path("../shared/data/tasks"))
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    corpus = Corpus.open(chosen.corpus)
+    train, dev = (read_conllu(chosen.data / f"pos_ud_ewt/{p}.conllu.xz") for p in ("train", "dev"))
+    found = [json.loads(line) for line in chosen.out.open()] if chosen.out.exists() else []
+    known = {(row["recipe"], row["minutes"], row["seed"]) for row in found}
+    for name in chosen.recipes:
+        if (name, chosen.minutes, chosen.seed) in known:
+            continue
+        run, updates = learn(corpus, RECIPES[name], 60 * chosen.minutes, chosen.seed)
+        row = {"recipe": name, "minutes": chosen.minutes, "seed": chosen.seed, "updates": updates}
+        row["words"] = updates * run.words_per_update
+        row["perplexity"] = validate(run.pretrained, corpus.valid, words=VALID_WORDS).score
+        row["pos"] = probe_layers(Embedder(run.pretrained), train[:PROBE_SENTENCES], dev)
+        found.append(row)
+        with chosen.out.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+    show([row for row in found if row["recipe"] in chosen.recipes])
+
+
+def learn(corpus, changes, seconds, seed):
+    """A run that took about so many seconds of one core, and its number of updates."""
+    settings = replace(PRESETS["english"], schedule="linear", threads=1, seed=seed, updates=1000)
+    settings = replace(settings, **changes)
+    trial = Run(corpus, settings)
+    trial.update()
+    started = time.process_time()
+    for _ in range(TIMED):
+        trial.update()
+    updates = max(2, round(seconds * TIMED / (time.process_time() - started)))
+    run = Run(corpus, replace(settings, updates=updates, warm_up=round(WARM_UP * updates)))
+    while not run.over:
+        run.update()
+    return run, updates
+
+
+def show(rows):
+    print("| recipe | core-minutes | words | perplexity | parts of speech, layers 0, 1, 2 |")
+    print("| --- | --- | --- | --- | --- |")
+    for row in rows:
+        pos = ", ".join(f"{100 * share:.1f}" for share in row["pos"])
+        words = f"{row['words'] / 1e6:.2f} million"
+        told = [row["recipe"], f"{row['minutes']:g}", words, f"{row['perplexity']:.0f}", pos]
+        print(f"| {' | '.join(told)} |")
+
+
+if __name__ == "__main__":
+    main()
