@@ -27,8 +27,9 @@ def main():
         [f"{own.folder}, {own.place}", *(f"{share:.2f}" for share in own.shares)] for own in found
     ]
     print_table(["mix", *(f"layer {k}" for k in found[0].layers)], rows)
-    draw_mix(Path("docs/paper-figure2.svg"), found)
-    Path("src/elmokit/english/mixes.json").write_text(json.dumps(shipped, indent=1) + "\n")
+    if runs.tasks == tuple(TITLES):  # some of them would not be all that ships
+        draw_mix(Path("docs/paper-figure2.svg"), found)
+        Path("src/elmokit/english/mixes.json").write_text(json.dumps(shipped, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A task, a place for ELMo and a seed become the scores of a trained head, kept in a folder.
 
 Every table and figure asks here: a head that another one trained before is not trained again, and
-a run that was stopped goes on.
+a run that was stopped goes on. One of other examples, settings or another biLM is refused.
 """
 
 import argparse
@@ -12,7 +12,6 @@ from pathlib import Path
 
 import elmokit
 from elmokit.tasks.catalog import TASKS
-from elmokit.tasks.folder import load_trained
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.learn import learn
 
@@ -66,22 +65,13 @@ class Runs:
                 epochs=round(settings.epochs * share**-0.25),
                 words_per_batch=max(1, round(settings.words_per_batch * share**0.5)),
             )
-        if (out / "finished").exists():
-            trained = load_trained(out, TASKS)
-            if trained.head.words.settings != settings:
-                raise SystemExit(f"{out}: trained with other settings than today's; remove it")
-            return trained
         train, dev = (task.read(self.data / FILES[name].format(p)) for p in ("train", "dev"))
         stride = max(1, round(1 / share))
         some = train[seed % stride :: stride]
         model = None if elmo == "none" else _model()
         print(f"{out.name}: {len(some)} examples", flush=True)
         layers = model and _layers(name, model, settings.layers)
-        trained = learn(
-            task, some, dev, out, settings=settings, elmo=model, layers=layers, tell=_tell
-        )
-        (out / "finished").touch()
-        return trained
+        return learn(task, some, dev, out, settings=settings, elmo=model, layers=layers, tell=_tell)
 
 
 def runs_of(description, *, tasks=tuple(TITLES)):

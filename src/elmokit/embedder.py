@@ -17,6 +17,7 @@ from elmokit.ask.predict import Guess, next_words, previous_words
 from elmokit.ask.sample import sample
 from elmokit.ask.score import Score, score
 from elmokit.config import Direction
+from elmokit.device import find_device
 from elmokit.errors import InputError
 from elmokit.formats.native import read_state, write_state
 from elmokit.formats.pretrained import Pretrained
@@ -96,7 +97,7 @@ class Embedder:
             raise InputError(f"tokens_per_batch is {tokens_per_batch}, expected 1 or more")
         self.pretrained = pretrained
         self.precision = precision
-        self.bilm: BiLM = pretrained.model.to(device).eval().bilm
+        self.bilm: BiLM = pretrained.model.to(find_device(device)).eval().bilm
         self.state_way = state
         self.tokens_per_batch = tokens_per_batch
         self.reading = Reading(

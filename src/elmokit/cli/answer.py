@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -107,15 +107,25 @@ def _answer(
             raise InputError(f"{folder}: was trained for {trained.task.name}, expected {expected}")
         plain = trained.task.plain
         words = words_by(split or plain.split)
-        # A blank line is not asked, and answered by one: so lines stay beside their answers.
-        asked = (plain.ask(line, words) if line.strip() else None for line in lines)
-        while some := list(islice(asked, _LINES_AT_ONCE)):
-            answers = iter(trained.answer([example for example in some if example is not None]))
-            for example in some:
+        numbered = enumerate(lines, 1)
+        wrong: InputError | None = None
+        while wrong is None and (some := list(islice(numbered, _LINES_AT_ONCE))):
+            asked: list[Any] = []
+            for number, line in some:
+                try:
+                    # A blank line is answered by one: so lines stay beside their answers.
+                    asked.append(plain.ask(line, words) if line.strip() else None)
+                except InputError as error:  # those before it are answered first
+                    wrong = InputError(f"line {number}: {error}")
+                    break
+            answers = iter(trained.answer([example for example in asked if example is not None]))
+            for example in asked:
                 said = None if example is None else next(answers)
                 if as_json:
                     words_of = trained.task.sentences
-                    line = example and {"sentences": words_of(example), "answer": said}
-                    typer.echo(json.dumps(line, ensure_ascii=False))
+                    record = example and {"sentences": words_of(example), "answer": said}
+                    typer.echo(json.dumps(record, ensure_ascii=False))
                 else:
                     typer.echo("\n" if example is None else plain.show(example, said), nl=False)
+        if wrong is not None:
+            raise wrong

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from elmokit.device import find_device
 from elmokit.errors import ConfigError, RankError
 
 # A rank that has not been heard of for so long is lost, and the run ends.
@@ -27,7 +28,7 @@ class Ranks:
     @staticmethod
     def device(name: str | torch.device) -> torch.device:
         """Where this process computes: of several on one machine, each on a GPU of its own."""
-        device = torch.device(name)
+        device = find_device(name)
         if device.type == "cuda" and device.index is None and "LOCAL_RANK" in os.environ:
             return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         return device

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from elmokit import formats
+from elmokit.device import find_device
 from elmokit.errors import FormatError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.lm.checkpoint import NAME
@@ -42,7 +43,7 @@ def estimate(
         ids = np.load(shard, mmap_mode="r")
         if not 0 <= ids.min() <= ids.max() < corpus.types:
             raise FormatError(f"{shard}: has ids that no word has; prepare the text again")
-    run = Run(corpus, settings, device=torch.device(device))
+    run = Run(corpus, settings, device=find_device(device))
     told = [] if init_from is None else [inherit(run.pretrained, init_from)]
     run.update()
     started = time.perf_counter()

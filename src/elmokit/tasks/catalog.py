@@ -11,7 +11,7 @@ from elmokit.tasks.coreference import Coreference
 from elmokit.tasks.data import schemes
 from elmokit.tasks.data.columns import read_columns
 from elmokit.tasks.data.conll2012 import read_conll2012
-from elmokit.tasks.data.conllu import read_conllu
+from elmokit.tasks.data.conllu import is_conllu, read_conllu
 from elmokit.tasks.data.example import Document, Labelled, Pair, Question, Tagged
 from elmokit.tasks.data.roles import read_roles
 from elmokit.tasks.data.squad import read_squad
@@ -38,7 +38,7 @@ def _read_spans(path: Path) -> list[Tagged]:
 
 
 def _read_pos(path: Path) -> list[Tagged]:
-    return read_conllu(path) if ".conllu" in path.name else read_columns(path)
+    return read_conllu(path) if is_conllu(path) else read_columns(path)
 
 
 def _read_texts(path: Path) -> list[Labelled]:

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,12 @@ import torch
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.resume import read_checkpoint, write_checkpoint
-from elmokit.settings import to_toml
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head
 
 NAME = "checkpoint.pt"
 
-_VERSION = 1  # to be raised whenever heads learn in another way
+_VERSION = 2  # to be raised whenever heads learn in another way
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,9 @@ def digest(
 ) -> str:
     """What a run is a run of: the same for the same task, settings, biLM and examples."""
     bilm = "" if elmo is None else elmo.pretrained.fingerprint()
-    found = hashlib.sha256(f"{_VERSION}\n{task}\n{bilm}\n{to_toml(settings)}".encode())
+    found = hashlib.sha256(repr((_VERSION, task, bilm, asdict(settings))).encode())
+    if settings.vectors:
+        found.update(Path(settings.vectors).read_bytes())
     for example in (*train, None, *dev):
         found.update(repr(example).encode("utf-8", "surrogatepass"))
     return found.hexdigest()

@@ -11,7 +11,7 @@ from elmokit.tasks.data.example import Labelled
 from elmokit.tasks.task import Head
 from elmokit.tasks.words import WordVectors
 
-_PHRASES = 8  # of a text that an update learns from, by chance
+_PHRASES = 8  # of several words, of a text, that an update learns from, by chance
 
 
 class Classifier(Head):
@@ -38,11 +38,7 @@ class Classifier(Head):
         """The mean loss of a text, and that of a phrase where phrases have labels too."""
         said, mask = self._read(examples)
         loss = self._loss_of(self._scores(said, mask), [e.label for e in examples])
-        phrases = [
-            (row, *example.phrases[place])
-            for row, example in enumerate(examples)
-            for place in torch.randperm(len(example.phrases))[:_PHRASES].tolist()
-        ]
+        phrases = [(row, *phrase) for row, e in enumerate(examples) for phrase in _drawn(e)]
         if not phrases:
             return loss
         rows, firsts, lasts, labels = zip(*phrases, strict=True)
@@ -70,3 +66,9 @@ class Classifier(Head):
     def _loss_of(self, scores: Tensor, labels: Sequence[str]) -> Tensor:
         wanted = torch.tensor([self._ids[label] for label in labels], device=scores.device)
         return F.cross_entropy(scores, wanted)
+
+
+def _drawn(example: Labelled) -> list[tuple[int, int, str]]:
+    """Some of the phrases of several words: most single ones are neutral."""
+    several = [phrase for phrase in example.phrases if phrase[0] < phrase[1]]
+    return [several[place] for place in torch.randperm(len(several))[:_PHRASES].tolist()]

@@ -20,6 +20,7 @@ _WIDEST = 10  # words of a mention
 _SHARE, _FEWEST = 0.3, 20  # mentions kept, as a share of the words, and at least
 _WORDS_READ_TOGETHER = 600
 _ANTECEDENTS = 50  # earlier mentions that one is compared with
+_ENOUGH = 0.3  # of an antecedent's chance: half of the F1 to be hoped for (Lipton et al. 2014)
 _BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # distances, in mentions
 
 
@@ -34,8 +35,8 @@ class Ranked(NamedTuple):
 
 
 class Coreference(Head):
-    """Span ranking (Lee et al. 2017): every span may be a mention, and each one's antecedent is
-    the earlier one that fits best, or none."""
+    """Span ranking (Lee et al. 2017): every span may be a mention, and each one has an antecedent
+    among the earlier ones, or none."""
 
     def __init__(self, words: WordVectors, labels: Sequence[str] = ()) -> None:
         super().__init__()
@@ -86,19 +87,8 @@ class Coreference(Head):
 
     def _clusters(self, document: Document) -> tuple[tuple[Mention, ...], ...]:
         ranked = self._rank(document)
-        spans, places = ranked.kept, ranked.places
-        clusters: list[list[Mention]] = []
-        of: dict[Mention, list[Mention]] = {}
-        for number, best in enumerate(ranked.scores.argmax(1).tolist()):
-            if best == 0:
-                continue
-            earlier, span = spans[int(places[number, best - 1])], spans[number]
-            if earlier not in of:
-                of[earlier] = [earlier]
-                clusters.append(of[earlier])
-            of[earlier].append(span)
-            of[span] = of[earlier]
-        return tuple(tuple(cluster) for cluster in clusters)
+        groups = group(ranked.scores.softmax(1).tolist(), ranked.places.tolist())
+        return tuple(tuple(ranked.kept[number] for number in found) for found in groups)
 
     def _rank(self, document: Document) -> Ranked:
         own, said = self._read(document.sentences)
@@ -174,6 +164,26 @@ class Coreference(Head):
 
     def _drop(self, vectors: Tensor) -> Tensor:
         return drop(vectors, self.words.settings.dropout, self.training)
+
+
+def group(chances: Sequence[Sequence[float]], places: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Mentions, by number, that stand for the same; each group has two or more.
+
+    A row of `chances` is that of no antecedent, and those of the mentions in `places`. As in
+    learning any mention of a group will do, so what speaks for each of them is added up.
+    """
+    first = list(range(len(chances)))  # the first mention of each one's group
+    for number, ((none, *each), earlier) in enumerate(zip(chances, places, strict=True)):
+        if 1 - none < _ENOUGH:
+            continue
+        speaks: dict[int, float] = {}
+        for place, chance in zip(earlier, each, strict=True):
+            speaks[first[place]] = speaks.get(first[place], 0.0) + chance
+        first[number] = max(speaks, key=speaks.__getitem__)
+    groups: dict[int, list[int]] = {}
+    for number, place in enumerate(first):
+        groups.setdefault(place, []).append(number)
+    return [found for found in groups.values() if len(found) > 1]
 
 
 def _bucket(distance: Tensor) -> Tensor:

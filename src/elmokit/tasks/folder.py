@@ -51,7 +51,7 @@ class TaskRecord:
     """What task.json says."""
 
     format: Literal["elmokit-task"]
-    version: Literal[3]
+    version: Literal[4]
     task: str
     settings: Settings
     labels: tuple[str, ...]
@@ -94,11 +94,13 @@ def make_head(
         if settings.tune:
             bilm = elmo.bilm
         else:
-            frozen = FrozenLayers(elmo, settings.layers)
+            frozen = FrozenLayers(elmo, settings.layers, by_sentence=settings.by_sentence)
             if layers is not None and layers.layers != frozen.layers:
                 raise ConfigError(
                     f"layers {layers.layers} were worked out, but the settings mix {frozen.layers}"
                 )
+            if layers is not None and layers.by_sentence != settings.by_sentence:
+                raise ConfigError(f"by_sentence is {settings.by_sentence}, the layers' is not")
             frozen = layers or frozen
     return task.make(WordVectors(lexicon, settings, frozen=frozen, bilm=bilm), labels)
 
@@ -108,7 +110,7 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
     head, settings = trained.head, trained.head.words.settings
     record = TaskRecord(
         "elmokit-task",
-        3,
+        4,
         trained.task.name,
         settings,
         tuple(head.labels),
@@ -171,12 +173,18 @@ def _replace_elmo(elmo: Embedder, folder: Path, fingerprint: str | None) -> None
     place = folder / ELMO
     if place.is_dir() and formats.load(place).fingerprint() == fingerprint:
         return
-    shutil.rmtree(place, ignore_errors=True)
+    new, old = folder / ".elmo.new", folder / ".elmo.old"
+    for left in (new, old):
+        shutil.rmtree(left, ignore_errors=True)
     known = elmo.pretrained
     read = known.vocabulary if elmo.bilm.config.characters is None else None
     needed = replace(known, model=LanguageModel(elmo.bilm), vocabulary=read)
     exact = all(torch.equal(weight, weight.half().float()) for weight in elmo.bilm.parameters())
-    formats.save(needed, place, half=exact)
+    formats.save(needed, new, half=exact)
+    if place.exists():
+        place.rename(old)
+    new.rename(place)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def sentences_of(task: Task, examples: Iterable[Any]) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Sentences become the layers of a frozen biLM, each worked out once and kept as float16."""
+"""Texts become the layers of a frozen biLM, each sentence worked out once and kept as float16."""
 
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -12,19 +12,27 @@ from elmokit.embedder import Embedder
 
 Words = tuple[str, ...]
 
+_ENDS = frozenset(".!?")
+_CLOSES = frozenset(['"', "'", "''", "”", "’", "»", ")", "]", "}"])
+
 
 class FrozenLayers:
-    """The layers of sentences; those of added ones stay in a nameless file mapped into memory."""
+    """The layers of texts; those of added ones stay in a nameless file mapped into memory.
 
-    def __init__(self, embedder: Embedder, layers: Sequence[int] = ()) -> None:
-        self._embedder = embedder
+    A text is read sentence by sentence, as a biLM that starts from zero was trained, or whole.
+    """
+
+    def __init__(
+        self, embedder: Embedder, layers: Sequence[int] = (), *, by_sentence: bool = True
+    ) -> None:
+        self._embedder, self.by_sentence = embedder, by_sentence
         self.layers = tuple(layers) or tuple(range(embedder.layers))
         self.dim = embedder.dim
         self._known: dict[Words, npt.NDArray[np.float16]] = {}
 
-    def add(self, sentences: Iterable[Words], *, progress: bool | None = False) -> None:
-        """Work out the layers of the sentences that are not known yet."""
-        new = list(dict.fromkeys(words for words in sentences if words not in self._known))
+    def add(self, texts: Iterable[Words], *, progress: bool | None = False) -> None:
+        """Work out the layers of the texts that are not known yet."""
+        new = self._unknown(texts)
         if not new:
             return
         with tempfile.TemporaryFile() as file:
@@ -39,16 +47,39 @@ class FrozenLayers:
             self._known[words] = whole[at:end].reshape(shape)
             at = end
 
-    def __call__(self, sentences: Sequence[Words]) -> Tensor:
-        """The layers of sentences, (layers, sentences, steps, dim), 0 at padding.
+    def __call__(self, texts: Sequence[Words]) -> Tensor:
+        """The layers of texts, (layers, texts, steps, dim), 0 at padding.
 
         Those that were not added are worked out now, and forgotten.
         """
-        new = list({words: None for words in sentences if words not in self._known})
+        new = self._unknown(texts)
         found = dict(zip(new, self._embedder.embed(new, layers=self.layers), strict=True))
-        steps = max(map(len, sentences))
-        padded = np.zeros((len(self.layers), len(sentences), steps, self.dim), np.float16)
-        for place, words in enumerate(sentences):
-            known = self._known.get(words)
-            padded[:, place, : len(words)] = found[words] if known is None else known
+        steps = max(map(len, texts))
+        padded = np.zeros((len(self.layers), len(texts), steps, self.dim), np.float16)
+        for place, text in enumerate(texts):
+            at = 0
+            for words in cut_text(text, by_sentence=self.by_sentence):
+                known = self._known.get(words)
+                own = found[words] if known is None else known
+                padded[:, place, at : at + len(words)] = own
+                at += len(words)
         return torch.from_numpy(padded).float()
+
+    def _unknown(self, texts: Iterable[Words]) -> list[Words]:
+        """The sentences of texts whose layers are not known, each once."""
+        cut = (words for text in texts for words in cut_text(text, by_sentence=self.by_sentence))
+        return list(dict.fromkeys(words for words in cut if words not in self._known))
+
+
+def cut_text(words: Words, *, by_sentence: bool) -> list[Words]:
+    """The sentences of a text: cut after . ! or ? and the quotes and brackets that close there."""
+    if not by_sentence:
+        return [words]
+    found, first, ended = [], 0, False
+    for place, word in enumerate(words):
+        ends, closes = word in _ENDS, word in _CLOSES
+        if ended and not (ends or closes):
+            found.append(words[first:place])
+            first = place
+        ended = ends or (ended and closes)
+    return [*found, words[first:]]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from elmokit.claim import Claim
+from elmokit.device import find_device
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, NumericError, OutputError
 from elmokit.formats.pretrained import Pretrained
@@ -26,10 +27,11 @@ from elmokit.tasks.folder import (
     save_trained,
     sentences_of,
 )
-from elmokit.tasks.layers import FrozenLayers
+from elmokit.tasks.layers import FrozenLayers, cut_text
 from elmokit.tasks.lexicon import Lexicon, read_vectors
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
+from elmokit.whole import write_whole
 
 _MIX_PACE, _BILM_PACE = 10.0, 0.1  # times the learning rate
 _SETTLED_BY = 500  # sentences that tell how large the numbers of layers are
@@ -56,11 +58,17 @@ def learn(
     if not train or not dev:
         raise InputError("a head needs examples to learn from and others to be chosen by")
     out, elmo = Path(out), None if settings.elmo == "none" else elmo
+    device = find_device(device)
     if settings.elmo != "none" and elmo is None:
         raise InputError(f"elmo is {settings.elmo!r}, but no biLM is given")
     if elmo is not None and elmo.state_way != "zero":
         raise InputError(
             f"the biLM's state is {elmo.state_way!r}, expected 'zero': examples stand by themselves"
+        )
+    if elmo is not None and elmo.precision != "float32":
+        raise InputError(
+            f"the biLM's precision is {elmo.precision!r}, expected 'float32': as a trained head "
+            "will read it"
         )
     if elmo is not None and settings.tune:
         elmo = _copy(elmo)  # the caller's biLM stays as it is
@@ -87,9 +95,10 @@ def learn(
             done = done.after(next(iter(scores.values())))
             if done.is_best:
                 save_trained(Trained(task, head, scores, done.epoch), out, elmo)
-            done.write(out, head, optimizer)
             seconds = time.perf_counter() - started
-            tell(_log(out, done, loss=loss, scores=scores, seconds=seconds))
+            told = _log(out, done, loss=loss, scores=scores, seconds=seconds)
+            done.write(out, head, optimizer)
+            tell(told)
         return load_trained(out, {task.name: task})
 
 
@@ -117,8 +126,8 @@ def _read_once(
         (loss + head.words.penalty()).backward()
         if not torch.isfinite(loss):
             raise NumericError(
-                f"epoch {epoch + 1}: the loss is {loss.item()} at {batch[0]}; try a smaller "
-                "learning_rate"
+                f"epoch {epoch + 1}: the loss is {loss.item()} at an example that begins "
+                f"{' '.join(task.sentences(batch[0])[0][:8])!r}; try a smaller learning_rate"
             )
         torch.nn.utils.clip_grad_norm_(head.parameters(), settings.clip_norm)
         optimizer.step()
@@ -162,7 +171,9 @@ def _new_head(
     lexicon, labels = Lexicon.of(sentences, others=given), task.labels(train)
     head = make_head(task, settings, lexicon=lexicon, labels=labels, elmo=elmo, layers=layers)
     if elmo is not None:
-        some = sentences[:: max(1, len(sentences) // _SETTLED_BY)]
+        drawn = np.random.default_rng(settings.seed).permutation(len(sentences))[:_SETTLED_BY]
+        texts = (cut_text(sentences[n], by_sentence=settings.by_sentence) for n in drawn)
+        some = [words for text in texts for words in text]
         head.words.settle(elmo.embed(some, layers=settings.layers or range(elmo.layers)))
     if vectors is not None:
         head.words.begin_with(given, vectors)
@@ -180,10 +191,12 @@ def _copy(elmo: Embedder) -> Embedder:
 def _log(
     out: Path, done: Checkpoint, *, loss: float, scores: dict[str, float], seconds: float
 ) -> str:
-    """A line for the log and one for people."""
+    """A line for the log, in place of one of an epoch that was lost, and one for people."""
     line = {"epoch": done.epoch, "loss": loss, "scores": scores, "seconds": round(seconds, 1)}
-    with open(out / "log.jsonl", "a", encoding="utf-8") as file:
-        file.write(json.dumps(line) + "\n")
+    path = out / "log.jsonl"
+    before = path.read_text("utf-8").splitlines()[: done.epoch - 1] if path.exists() else []
+    text = "".join(f"{known}\n" for known in [*before, json.dumps(line)]).encode()
+    write_whole(path, lambda file: file.write(text))
     told = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
     best = "the best so far" if done.is_best else f"the best was epoch {done.best_epoch}"
     return f"epoch {done.epoch}: loss {loss:.4f}; {told} ({best}; {seconds:.0f} s)"

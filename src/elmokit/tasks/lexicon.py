@@ -53,7 +53,8 @@ def read_vectors(path: Path) -> tuple[list[str], Tensor]:
     dim = 0
     with open(path, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
-            parts = line.rstrip("\n ").split(" ")
+            line = line.rstrip("\n ")  # noqa: PLW2901
+            parts = line.rsplit(" ", dim) if dim else line.split(" ")  # a word may hold spaces
             if number == 1 and len(parts) == 2:
                 continue
             dim = dim or len(parts) - 1

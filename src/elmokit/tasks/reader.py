@@ -55,10 +55,10 @@ class AnswerFinder(Head):
     def answer(self, examples: Sequence[Question]) -> list[str]:
         """The text of each answer, as it stands in the context."""
         begins, ends = self._scores(examples)
-        both = begins.softmax(1)[:, :, None] * ends.softmax(1)[:, None]
+        both = begins[:, :, None] + ends[:, None]  # logarithms of the spans' chances
         steps = both.shape[1]
-        near = torch.ones(steps, steps, device=both.device).triu().tril(_LONGEST - 1)
-        best = (both * near).flatten(1).argmax(1).tolist()
+        near = torch.ones_like(both[0], dtype=torch.bool).triu().tril(_LONGEST - 1)
+        best = both.masked_fill(~near, -torch.inf).flatten(1).argmax(1).tolist()
         found = []
         for example, place in zip(examples, best, strict=True):
             first, last = divmod(place, steps)

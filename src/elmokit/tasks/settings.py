@@ -19,6 +19,7 @@ class Settings:
     layers: tuple[int, ...] = says("layers to mix; none for all", ())
     l2: float = says("λ of the penalty λ‖w‖² on the mixes' weights", 0.001)
     elmo_dropout: float = says("share of the mix's numbers missing in learning", 0.5)
+    by_sentence: bool = says("the biLM reads a text sentence by sentence, not as a whole", True)
     tune: bool = says("the biLM learns too, instead of staying frozen", False)
 
     word_dim: int = says("size of a vector for each word of the training text; 0 for none", 100)

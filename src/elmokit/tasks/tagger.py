@@ -62,7 +62,8 @@ class Tagger(Head):
 
 def _are_bioes(labels: Sequence[str]) -> bool:
     """Whether labels are spans' first, inner, last and only words, and words outside."""
-    return all(label == "O" or label[:2] in ("B-", "I-", "E-", "S-") for label in labels)
+    kinds = {label[:2] for label in labels if label != "O"}
+    return kinds <= {"B-", "I-", "E-", "S-"} and bool(kinds & {"E-", "S-"})
 
 
 def pad_tags(rows: Sequence[Sequence[int]]) -> Tensor:

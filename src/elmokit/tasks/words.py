@@ -1,6 +1,7 @@
 """Sentences become the vectors that a head reads: a word's own, and the mixed layers beside it."""
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.encoder import CharacterEncoder
 from elmokit.model.mix import ScalarMix
 from elmokit.tasks.context import drop
-from elmokit.tasks.layers import FrozenLayers
+from elmokit.tasks.layers import FrozenLayers, cut_text
 from elmokit.tasks.lexicon import PADDING, UNKNOWN, Lexicon
 from elmokit.tasks.settings import Settings
 from elmokit.text.alphabet import ByteAlphabet
@@ -176,10 +177,14 @@ class WordVectors(nn.Module):
         assert self.bilm is not None
         assert self.bilm.config.characters is not None
         alphabet = ByteAlphabet(self.bilm.config.characters.width)
-        batch = Batch.from_sentences(sentences, alphabet).to(self._device)
+        cut = [cut_text(text, by_sentence=self.settings.by_sentence) for text in sentences]
+        batch = Batch.from_sentences([*chain.from_iterable(cut)], alphabet).to(self._device)
         chosen = self.settings.layers or tuple(range(self.bilm.config.layers + 1))
         layers, _ = self.bilm.read(self.bilm.encode(batch.chars), batch.words, layers=chosen)
-        return layers[:, :, 1:-1]  # without the marks of a sentence's ends
+        # Without the marks of a sentence's ends: (words, layers, dim) of each sentence.
+        read = iter(layers[:, :, 1:-1].permute(1, 2, 0, 3))
+        texts = [torch.cat([next(read)[: len(words)] for words in text]) for text in cut]
+        return nn.utils.rnn.pad_sequence(texts, batch_first=True).permute(2, 0, 1, 3)
 
     def _mixed(self, place: str, layers: Tensor | None, mask: Tensor) -> Tensor | None:
         if place not in self.mixes or layers is None:

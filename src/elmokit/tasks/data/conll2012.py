@@ -57,6 +57,7 @@ class _Unfinished:
         self._columns = self._done = 0
         self._opened: dict[str, list[tuple[int, Line]]] = defaultdict(list)
         self._clusters: dict[str, set[tuple[int, int]]] = defaultdict(set)
+        self._cluster_of: dict[tuple[int, int], str] = {}
 
     def read(self, line: Line) -> None:
         if line.blank:
@@ -109,4 +110,11 @@ class _Unfinished:
                 raise line.wrong(
                     f"{text!r} closes a mention that was not opened; is a ( missing before it?"
                 )
-            self._clusters[match["cluster"]].add((opened.pop()[0], place))
+            mention = opened.pop()[0], place
+            other = self._cluster_of.setdefault(mention, match["cluster"])
+            if other != match["cluster"]:
+                raise line.wrong(
+                    f"words {mention[0]} to {place} are in cluster {other} and in "
+                    f"{match['cluster']}, expected one; remove a mention"
+                )
+            self._clusters[other].add(mention)

@@ -16,6 +16,15 @@ UPOS = (
 )  # fmt: skip
 
 
+def is_conllu(path: str | Path) -> bool:
+    """Whether a file is CoNLL-U, by its name or by the line of its first word."""
+    if ".conllu" in Path(path).name:
+        return True
+    words = (line for line in lines_of(path) if not line.blank and not line.text.startswith("#"))
+    row = next((line.text.split("\t") for line in words), [""])
+    return len(row) == _COLUMNS and re.fullmatch("1(-[0-9]+)?|0[.]1", row[0]) is not None
+
+
 def read_conllu(path: str | Path, *, tag: Literal["upos", "xpos"] = "upos") -> list[Tagged]:
     """The syntactic words of each sentence and their tags.
 
