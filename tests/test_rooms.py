@@ -14,7 +14,7 @@ GROUPS = [
     {"text"},
     {"model"},
     {"formats"},
-    {"cache", "claim", "memory", "plan", "pooling", "progress", "settings"},
+    {"cache", "claim", "device", "memory", "plan", "pooling", "progress", "settings"},
     {"reading", "resume", "whitening"},
     {"ask"},
     {"embedder"},

@@ -13,36 +13,75 @@ TINY = Settings(
 ANIMALS, VERBS = ("cat", "dog", "owl", "fox"), ("sleeps", "eats", "runs")
 
 
+def before(number):
+    """How many words stand before what matters: so no place is always the right one."""
+    return number // 2 % 3
+
+
 def sentence(number):
-    return ("the", ANIMALS[number % 4], VERBS[number % 3], "in", ("Rome", "Oslo")[number % 2])
+    lead = ("now", "and")[: before(number)]
+    return (
+        *lead,
+        "the",
+        ANIMALS[number % 4],
+        VERBS[number % 3],
+        "in",
+        ("Rome", "Oslo")[number % 2],
+    )
+
+
+def tags(number, *own):
+    return ("O",) * before(number) + own
 
 
 def question(number):
     words = sentence(number)
     text = " ".join(words)
-    starts = [text.index(word) for word in words]
+    starts = [text.index(f" {word}") + 1 if place else 0 for place, word in enumerate(words)]
     offsets = tuple((start, start + len(word)) for start, word in zip(starts, words, strict=True))
-    return Question(
-        str(number), ("where", "is", "it"), words, offsets, text, (Answer(words[4], 4, 4, False),)
-    )
+    last = len(words) - 1
+    answers = (Answer(words[last], last, last, False),)
+    return Question(str(number), ("where", "is", "it"), words, offsets, text, answers)
+
+
+def labelled(number, *, phrases=False):
+    words, label = sentence(number), str(number % 2)
+    last = len(words) - 1
+    inner = ((0, 0, "0"), (last - 1, last, label)) if phrases else ()
+    return Labelled(words, label, phrases=inner)
+
+
+def document(number):
+    first = before(number)
+    end = first + 5
+    clusters = (((first, first + 1), (end, end)),)
+    return Document(str(number), 0, (sentence(number), ("it", "left")), clusters)
 
 
 # Twelve examples for each task, all of which a head of any use can learn.
 EXAMPLES = {
-    "ner": [Tagged(sentence(n), ("O", "O", "O", "O", "S-LOC")) for n in range(12)],
-    "chunking": [Tagged(sentence(n), ("B-NP", "E-NP", "S-VP", "O", "S-NP")) for n in range(12)],
-    "pos": [Tagged(sentence(n), ("DET", "NOUN", "VERB", "ADP", "PROPN")) for n in range(12)],
-    "roles": [
-        Roles(sentence(n), 2, "x.01", ("B-ARG0", "I-ARG0", "B-V", "B-LOC", "I-LOC"))
+    "ner": [Tagged(sentence(n), tags(n, "O", "O", "O", "O", "S-LOC")) for n in range(12)],
+    "chunking": [
+        Tagged(sentence(n), tags(n, "B-NP", "E-NP", "S-VP", "O", "S-NP")) for n in range(12)
+    ],
+    "pos": [
+        Tagged(sentence(n), ("ADV",) * before(n) + ("DET", "NOUN", "VERB", "ADP", "PROPN"))
         for n in range(12)
     ],
-    "sentiment": [Labelled(sentence(n), str(n % 2)) for n in range(12)],
-    "texts": [Labelled(sentence(n), str(n % 2)) for n in range(12)],
+    "roles": [
+        Roles(
+            sentence(n),
+            before(n) + 2,
+            "x.01",
+            tags(n, "B-ARG0", "I-ARG0", "B-V", "B-LOC", "I-LOC"),
+        )
+        for n in range(12)
+    ],
+    "sentiment": [labelled(n, phrases=True) for n in range(12)],
+    "texts": [labelled(n) for n in range(12)],
     "entailment": [Pair(sentence(n), sentence(n + n % 2), str(n % 2), ("", "")) for n in range(12)],
     "questions": [question(n) for n in range(12)],
-    "coreference": [
-        Document(str(n), 0, (sentence(n), ("it", "left")), (((0, 1), (5, 5)),)) for n in range(12)
-    ],
+    "coreference": [document(n) for n in range(12)],
 }
 
 
@@ -51,9 +90,9 @@ def sized(name, count):
     words = ("word",) * count
     offsets = tuple((5 * place, 5 * place + 4) for place in range(count))
     answers = (Answer("word", 0, 0, False),)
-    tags = {"ner": ("S-LOC", "O"), "chunking": ("S-NP", "O"), "pos": ("NOUN", "VERB")}
-    if name in tags:
-        return Tagged(words, tuple(islice(cycle(tags[name]), count)))
+    turns = {"ner": ("S-LOC", "O"), "chunking": ("S-NP", "O"), "pos": ("NOUN", "VERB")}
+    if name in turns:
+        return Tagged(words, tuple(islice(cycle(turns[name]), count)))
     label = str(count % 2)
     return {
         "roles": Roles(words, 0, "x.01", ("B-V",) + ("O",) * (count - 1)),

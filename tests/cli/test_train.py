@@ -97,7 +97,9 @@ def test_texts_and_pairs_are_labelled(elmo, train):
     succeeded(train("entailment", "--epochs", "20"))
     said = succeeded(elmo("entail", "out-entailment", "-", stdin=b"a cat\ta cat\n"))
     assert said == "1\ta cat\ta cat\n"
-    failed(elmo("entail", "out-entailment", "--text", "a cat"), "0 tabs, expected a premise, a tab")
+    asked = elmo("entail", "out-entailment", "-", stdin=b"a cat\ta cat\na cat\n")
+    failed(asked, "line 2: 'a cat': 0 tabs, expected a premise, a tab")
+    assert asked[0] == said  # what was asked before it
     failed(elmo("tag", "out-texts", "--text", "a"), "was trained for texts, expected chunking or")
 
 
@@ -196,6 +198,8 @@ def test_mistakes_are_one_line(elmo, train, place):
     failed(train("ner", "--hiden", "3"), "there is no setting 'hiden'; known are")
     failed(train("ner", "--hidden", "x"), "hidden: Input should be a valid integer")
     failed(train("ner", file="none"), "none: No such file")
+    failed(train("ner", "--device", "cuba"), "device 'cuba' cannot be used here")
+    failed(train("ner", "--elmo", "none", "--device", "cuba"), "device 'cuba' cannot be used here")
     (place / "empty").write_text("")
     failed(train("ner", file="empty"), "empty: ")
     failed(elmo("tag", "no", "--text", "a"), "no: no task.json; expected a folder that elmo train")

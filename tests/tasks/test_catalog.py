@@ -36,6 +36,16 @@ def test_a_tag_that_marks_no_span_is_named_by_its_line(task, tmp_path):
         TASKS[task].read(file)
 
 
+@pytest.mark.parametrize("comment", ["", "# text = Ada left\n"])
+def test_conllu_is_known_by_what_it_holds(comment, tmp_path):
+    file = tmp_path / "words.txt"
+    rest = "\t_" * 6
+    file.write_text(f"{comment}1\tAda\t_\tPROPN{rest}\n2\tleft\t_\tVERB{rest}\n")
+    assert TASKS["pos"].read(file) == [Tagged(("Ada", "left"), ("PROPN", "VERB"))]
+    file.write_text("Ada NNP\nleft VBD\n")
+    assert TASKS["pos"].read(file) == [Tagged(("Ada", "left"), ("NNP", "VBD"))]
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_an_empty_file_is_refused_by_its_name(task, tmp_path):
     file = tmp_path / "nothing.txt"

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from elmokit.tasks.layers import FrozenLayers
+from elmokit.tasks.layers import FrozenLayers, cut_text
 
 SENTENCES = [("a", "b", "c"), ("d",), ("a", "b", "c"), ("e", "f")]
 
@@ -33,3 +33,24 @@ def test_what_was_added_is_not_worked_out_again(model, monkeypatch):
     monkeypatch.setattr(model, "embed", lambda s, **ways: asked.append(s) or embed(s, **ways))
     frozen(SENTENCES[:2])
     assert asked == [[]]
+
+
+TEXT = ("He", "left", ".", '"', "Why", "?", "!", '"', "No", "one", "( yes )", "knew", ".")
+
+
+def test_a_text_is_cut_where_its_sentences_end():
+    assert cut_text(TEXT, by_sentence=True) == [TEXT[:4], TEXT[4:8], TEXT[8:]]
+    assert cut_text(TEXT, by_sentence=False) == [TEXT]
+    assert cut_text((".",), by_sentence=True) == [(".",)]
+    assert cut_text(("no", "end"), by_sentence=True) == [("no", "end")]
+
+
+def test_a_text_has_the_layers_of_its_sentences_one_after_another(model):
+    expected = np.concatenate(model.embed(cut_text(TEXT, by_sentence=True)), 1).astype(np.float16)
+    for added in ([], [TEXT]):
+        frozen = FrozenLayers(model)
+        frozen.add(added)
+        found = frozen([TEXT, ("e", "f")])
+        np.testing.assert_array_equal(found[:, 0], expected)
+    whole = FrozenLayers(model, by_sentence=False)([TEXT])
+    np.testing.assert_array_equal(whole[:, 0], model.embed([TEXT])[0].astype(np.float16))

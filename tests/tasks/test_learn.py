@@ -12,6 +12,8 @@ from elmokit.errors import ConfigError, FormatError, InputError, NumericError
 from elmokit.tasks import learn as story
 from elmokit.tasks import plain
 from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.classifier import _drawn
+from elmokit.tasks.data.example import Labelled, Tagged
 from elmokit.tasks.folder import load_trained
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.learn import learn
@@ -37,6 +39,21 @@ def test_every_task_is_learnt_and_its_folder_says_the_same(name, model, tmp_path
     shares = again.head.words.shares()
     assert [*shares] == ["input", "output"]
     assert all(sum(share) == pytest.approx(1) for share in shares.values())
+    assert all(mix.scale.item() != pytest.approx(0.2) for mix in again.head.words.mixes.values())
+
+
+def test_iob2_tags_chosen_together_may_end(tmp_path):
+    examples = [Tagged(("in", "New", "York", "now"), ("O", "B-LOC", "I-LOC", "O"))] * 8
+    settings = changed(elmo="none", epochs=25, crf=True)
+    trained = learn(TASKS["pos"], examples, examples, tmp_path, settings=settings)
+    assert trained.scores["accuracy"] == 1
+
+
+def test_phrases_are_learnt_from_only_where_they_have_several_words():
+    words, label = ("a", "good", "film"), "1"
+    phrases = ((0, 0, "0"), (1, 1, "1"), (1, 2, "1"))
+    assert _drawn(Labelled(words, label, phrases=phrases)) == [(1, 2, "1")]
+    assert _drawn(Labelled(words, label)) == []
 
 
 @pytest.mark.parametrize("elmo", ["none", "input", "output"])
@@ -92,21 +109,22 @@ def test_another_seed_is_another_head(tmp_path):
 
 def test_waiting_for_a_better_epoch_ends(tmp_path):
     task, examples = TASKS["pos"], EXAMPLES["pos"]
-    settings = changed(elmo="none", epochs=50, patience=2, learning_rate=1e-9)
+    settings = changed(elmo="none", epochs=50, patience=2, learning_rate=1e-9, characters=0)
     learn(task, examples, examples, tmp_path, settings=settings)
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 3
 
 
-UNSEEN = {
-    "ner": {"tags": ("S-X",) * 5}, "pos": {"tags": ("X",) * 5}, "roles": {"tags": ("B-X",) * 5},
-    "sentiment": {"label": "X"}, "entailment": {"label": "X"},
-}  # fmt: skip
+UNSEEN = {"ner": "S-X", "pos": "X", "roles": "B-X", "sentiment": "X", "entailment": "X"}
 
 
 @pytest.mark.parametrize("name", UNSEEN)
 def test_labels_that_were_never_learnt_are_never_right(name, tmp_path):
     task, examples = TASKS[name], EXAMPLES[name]
-    other = [replace(example, **UNSEEN[name]) for example in examples]
+    label = UNSEEN[name]
+    other = [
+        replace(e, tags=(label,) * len(e.words)) if hasattr(e, "tags") else replace(e, label=label)
+        for e in examples
+    ]
     settings = changed(elmo="none", epochs=1)
     trained = learn(task, examples, other, tmp_path, settings=settings)
     assert next(iter(trained.scores.values())) == 0
@@ -136,7 +154,8 @@ def test_an_answer_does_not_feel_the_texts_beside_it(tmp_path):
 
 def test_vectors_of_a_file_are_where_words_begin(tmp_path):
     file = tmp_path / "vectors.txt"
-    file.write_text("2 8\nCat " + "1 " * 8 + "\nwombat " + "2 " * 8 + "\n")
+    numbers = (number * 8 for number in ("1 ", "2 ", "3 "))
+    file.write_text("3 8\nCat {}\nwombat {}\n. . . {}\n".format(*numbers))
     task, examples = TASKS["pos"], EXAMPLES["pos"]
     settings = changed(elmo="none", vectors=str(file), freeze_vectors=True)
     trained = learn(task, examples, examples, tmp_path / "out", settings=settings)

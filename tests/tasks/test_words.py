@@ -15,12 +15,24 @@ LEXICON = Lexicon.of(SENTENCES)
 def test_each_number_of_a_layer_has_mean_0_and_variance_1(model):
     words = WordVectors(LEXICON, changed(elmo="input"), frozen=FrozenLayers(model))
     words.settle(model.embed(SENTENCES))
-    layers = words(SENTENCES).layers
-    told = layers[:, torch.ones(layers.shape[1:3], dtype=torch.bool)]  # no sentence is padded
+    read = words(SENTENCES)
+    told = read.layers[:, read.mask]
     torch.testing.assert_close(told.mean(1), torch.zeros_like(told[:, 0]), atol=0.01, rtol=0)
     deviations = told.std(1, correction=0)
     assert deviations.max() < 1.01  # 0 where all words say the same
     assert deviations.median() > 0.95
+
+
+def test_a_bilm_that_learns_reads_texts_as_a_frozen_one(model):
+    texts = [("the", "cat", ".", "It", "sleeps", "."), ("no", "end")]
+    for by_sentence in (True, False):
+        settings = changed(elmo="input", by_sentence=by_sentence)
+        frozen = FrozenLayers(model, by_sentence=by_sentence)
+        found = WordVectors(LEXICON, settings, bilm=model.bilm)(texts)
+        expected = WordVectors(LEXICON, settings, frozen=frozen)(texts).layers
+        torch.testing.assert_close(
+            found.layers[:, found.mask], expected[:, found.mask], atol=2e-3, rtol=1e-3
+        )
 
 
 def test_a_number_that_never_changes_stays_quiet(model):

@@ -83,7 +83,7 @@ def learn(
         what = digest(task.name, settings, elmo, train, dev)
         done = Checkpoint.read(out, what)
         done.restore(head, optimizer)
-        if done.epoch:
+        if done.epoch and not done.over(settings):
             tell(f"going on after epoch {done.epoch}")
         if head.words.frozen is not None and not done.over(settings):
             head.words.frozen.add(sentences_of(task, [*train, *dev]), progress=None)

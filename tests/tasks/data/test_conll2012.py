@@ -32,6 +32,7 @@ def test_mentions_count_words_through_the_document(sep, none, write):
         (table("(0", ""), "line 2: a mention of cluster 0 is not closed in its document"),
         (table("", "0)"), r"line 3: '0\)' closes a mention that was not opened"),
         (table("0"), "line 2: mention '0', expected"),
+        (table("(0)|(1)"), "line 2: words 0 to 0 are in cluster 0 and in 1"),
         (table("(x)"), r"line 2: mention '\(x\)', expected"),
         (table("-", end=""), "line 1: #end document is missing"),
         (table("-", end=table("-")), "line 3: a document begins within one"),
