@@ -1,6 +1,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 .DEFAULT_GOAL := help
 .PHONY: help demo gallery install test format bench clean
@@ -8,7 +9,7 @@ BIN := $(VENV)/bin
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: install  ## set everything up, and see what the model that ships knows
+demo: $(VENV)/bare  ## set everything up, and see what the model that ships knows
 	$(BIN)/python examples/demo.py $(addprefix --sentences ,$(wildcard ../shared/data/tasks/visualizing_elmo.json))
 
 gallery: install  ## draw the pictures of docs/gallery.md again
@@ -16,9 +17,13 @@ gallery: install  ## draw the pictures of docs/gallery.md again
 
 install: $(VENV)/installed  ## make .venv and install elmokit in it
 
-$(VENV)/installed: pyproject.toml constraints.txt
+$(VENV)/bare: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(PIP) '.[serve]'
+	@touch $@
+
+$(VENV)/installed: $(VENV)/bare
+	$(PIP) '.[dev]'
 	@touch $@
 
 test: install  ## lint, check types, run the tests

@@ -22,7 +22,7 @@ SENSES = {
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sentences", type=Path, default=HERE / "senses.json")
-    parser.add_argument("--out", type=Path, default=Path("vectors.hdf5"))
+    parser.add_argument("--out", type=Path, default=Path("demo.hdf5"))
     arguments = parser.parse_args()
     texts = json.loads(arguments.sentences.read_text("utf-8"))
     model = elmokit.load()

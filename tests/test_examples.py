@@ -29,8 +29,8 @@ def test_the_demo_shows_senses_words_and_where_vectors_are(run, tmp_path):
     gaps = [float(line.split()[-1]) for line in told.splitlines() if line.startswith("  2  ")]
     assert len(gaps) == 3
     assert min(gaps) > 0.03  # the top layer tells the senses of bank, work and plant apart
-    assert str(tmp_path / "vectors.hdf5") in told
-    assert (tmp_path / "vectors.hdf5").exists()
+    assert str(tmp_path / "demo.hdf5") in told
+    assert (tmp_path / "demo.hdf5").exists()
     assert told.splitlines()[-1].endswith("elmo serve, and open http://127.0.0.1:8000")
     defaults = {name: given.default for name, given in signature(serve).parameters.items()}
     assert (defaults["host"], defaults["port"]) == ("127.0.0.1", 8000)

@@ -4,9 +4,9 @@
 
 POS: accuracy of a linear map on UD EWT dev. Senses: accuracy on two sets by the nearest mean of
 SemCor's uses, common senses a little nearer (and by the nearest alone), the first sense where
-there are none. WiC dev: accuracy of a threshold on the cosine that was fit to train. STS-B dev:
-Spearman's correlation of the cosines of mean vectors. Both after taking out what vectors share
-(and raw).
+there are none (Debian's wordnet-sense-index has their order). WiC dev: accuracy of a threshold on
+the cosine that was fit to train. STS-B dev: Spearman's correlation of the cosines of mean vectors.
+Both after taking out what the vectors of train share (and raw).
 """
 
 import argparse
@@ -40,6 +40,7 @@ def main():
     parser.add_argument("--wordnet", type=Path, default=Path("/usr/share/wordnet/index.sense"))
     parser.add_argument("--skip-untrained", action="store_true")
     arguments = parser.parse_args()
+    FirstSenses.of_wordnet(arguments.wordnet)  # refused now, not after the other probes
     model = elmokit.load(arguments.model) if arguments.model else elmokit.load()
     models = {"trained": model}
     if not arguments.skip_untrained:
@@ -67,20 +68,22 @@ def measure(model, arguments):
         read_wic(data / f"wic/{part}.data.txt", data / f"wic/{part}.gold.txt")
         for part in ("train", "dev")
     ]
-    texts = read_stsb(data / "similarity_stsb/sts-dev.csv", words)
+    texts = [
+        read_stsb(data / f"similarity_stsb/sts-{part}.csv", words) for part in ("train", "dev")
+    ]
     found = {
         "POS": probe_layers(model, *pos),
         "WiC": judge_uses(model, *wic),
         "WiC, raw": judge_uses(model, *wic, whitening="none"),
-        "STS-B": judge_texts(model, texts),
-        "STS-B, raw": judge_texts(model, texts, whitening="none"),
+        "STS-B": judge_texts(model, *texts),
+        "STS-B, raw": judge_texts(model, *texts, whitening="none"),
     }
     averages = SenseAverages(model)
     averages.learn(read_semcor(data / "wsd_semcor/semcor.tar.xz"))
     first = FirstSenses.of_wordnet(arguments.wordnet)
     for name in SENSE_SETS:
-        texts = [data / f"wsd_eval/{name}.{end}" for end in ("data.xml", "gold.key.txt")]
-        wanted = read_raganato(*texts)
+        files = [data / f"wsd_eval/{name}.{end}" for end in ("data.xml", "gold.key.txt")]
+        wanted = read_raganato(*files)
         scores = disambiguate(averages, first, wanted)
         found[f"senses {name}"] = scores.layers
         found[f"senses {name}, nearest alone"] = disambiguate(
@@ -99,7 +102,7 @@ def show(found):
         if len(figures) != layers:
             continue
         for name, probes in found.items():
-            numbers = " | ".join(f"{100 * figure:.1f}" for figure in probes[probe])
+            numbers = " | ".join(f"{100 * figure:.2f}" for figure in probes[probe])
             print(f"| {probe} | {name} | {numbers} |")
     for name in SENSE_SETS:
         print(f"\nFirst sense, {name}: {100 * found['trained'][f'first sense {name}'][0]:.1f}")

@@ -21,7 +21,7 @@ def main():
     chosen = parser.parse_args()
     parts = (chosen.data / f"pos_ud_ewt/{part}.conllu.xz" for part in ("train", "dev"))
     found = probe_layers(elmokit.load(), *map(read_conllu, parts))
-    ours = ["UD EWT dev", *(f"{100 * share:.1f}" for share in found)]
+    ours = ["UD EWT dev", *(f"{100 * share:.2f}" for share in found)]
     print_table(["text", "layer 0", "layer 1", "layer 2"], [ours, PAPER])
 
 

@@ -1,6 +1,7 @@
 """The verbs that ask a language model, from argument, file and stdin."""
 
 import json
+import lzma
 
 import numpy as np
 import pytest
@@ -35,6 +36,15 @@ def given_by(way, text):
     if way == "stdin":
         return ["-"], TEXT.encode()
     return [part for line in TEXT.splitlines() for part in ("--text", line)], b""
+
+
+def test_evaluate_unpacks_its_text_and_takes_a_model_by_its_option(elmo, folder, text, tmp_path):
+    packed = tmp_path / "text.txt.xz"
+    packed.write_bytes(lzma.compress(TEXT.encode()))
+    found = succeeded(elmo("evaluate", folder, packed, "--json"))
+    assert found == succeeded(elmo("evaluate", "--model", folder, text, "--json"))
+    packed.write_bytes(packed.read_bytes()[:-12])
+    failed(elmo("evaluate", folder, packed), "text.txt.xz: cannot be unpacked")
 
 
 @pytest.mark.parametrize("way", ["file", "stdin", "argument"])

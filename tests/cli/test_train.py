@@ -191,6 +191,14 @@ def test_senses_are_chosen_by_those_of_tagged_text(elmo, place, folder):
     failed(elmo(*asked[:-1], "none"), "none: no such file; on Debian it comes with")
 
 
+def test_settings_are_told_and_taken(elmo, place):
+    told = succeeded(elmo("train", "roles", "--settings", "--hidden", "9"))
+    assert "hidden = 9  # size of the memory" in told
+    assert "depth = 2  #" in told  # as this task has it
+    (place / "all.toml").write_text(told)
+    assert succeeded(elmo("train", "roles", "--settings", "-c", "all.toml")) == told
+
+
 def test_mistakes_are_one_line(elmo, train, place):
     failed(
         train("parsing", file="ner"), "no task is called 'parsing', expected one of ner, chunking"

@@ -33,13 +33,21 @@ def test_every_task_is_learnt_and_its_folder_says_the_same(name, model, tmp_path
     trained = learn(TASKS[name], examples, examples, tmp_path, settings=settings, elmo=model)
     score = next(iter(trained.scores.values()))
     assert score > 0.9, trained.scores
-    again = load_trained(tmp_path, TASKS)
+    again = load_trained(str(tmp_path))
     assert again.evaluate(examples) == trained.scores
     assert again.answer(examples[:1]) == again.answer(examples)[:1]
     shares = again.head.words.shares()
     assert [*shares] == ["input", "output"]
     assert all(sum(share) == pytest.approx(1) for share in shares.values())
     assert all(mix.scale.item() != pytest.approx(0.2) for mix in again.head.words.mixes.values())
+
+
+def test_plain_texts_may_be_asked(tmp_path):
+    examples = EXAMPLES["pos"]
+    trained = learn(TASKS["pos"], examples, examples, tmp_path, settings=changed(elmo="none"))
+    said = trained.ask(["the owl sleeps", "now"])
+    assert [*map(len, said)] == [3, 1]
+    assert trained.ask(["owl, fox"], split="moses") == trained.ask(["owl , fox"])
 
 
 def test_iob2_tags_chosen_together_may_end(tmp_path):

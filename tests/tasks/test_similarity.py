@@ -71,4 +71,4 @@ def test_texts_are_ranked_by_what_they_share(model):
     assert same == pytest.approx(1)
     assert shuffled == pytest.approx(1)  # layer 0 knows no order
     assert other < 0.999
-    assert judge_texts(model, [pairs[0], pairs[2]], whitening="none")[0] == pytest.approx(1)
+    assert judge_texts(model, pairs, [pairs[0], pairs[2]], whitening="none")[0] == pytest.approx(1)

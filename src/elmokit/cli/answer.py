@@ -93,7 +93,6 @@ def _answer(
     text: list[str] | None,
     tasks: set[str],
 ) -> None:
-    from elmokit.tasks.catalog import TASKS  # noqa: PLC0415  (torch takes seconds)
     from elmokit.tasks.folder import load_trained  # noqa: PLC0415
     from elmokit.tasks.plain import words_by  # noqa: PLC0415
     from elmokit.text.split import check_splitter  # noqa: PLC0415
@@ -101,7 +100,7 @@ def _answer(
     if split is not None:
         check_splitter(split)
     with lines_of(source, text) as lines:
-        trained = load_trained(folder, TASKS)
+        trained = load_trained(folder)
         if trained.task.name not in tasks:
             expected = " or ".join(sorted(tasks))
             raise InputError(f"{folder}: was trained for {trained.task.name}, expected {expected}")

@@ -10,6 +10,7 @@ import typer
 import elmokit
 from elmokit.cli.options import (
     Device,
+    Model,
     PrecisionWay,
     Split,
     StateWay,
@@ -35,6 +36,7 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    model: Model = None,
     per_sentence: Annotated[
         Path | None,
         typer.Option(help="A .tsv file to make: a line a sentence.", show_default=False),
@@ -56,7 +58,7 @@ def evaluate(
 
     Example: elmo evaluate run heldout.txt --state carry --per-sentence scores.tsv
     """
-    model, source = _model_and_source(names or [], text)
+    model, source = _model_and_source(names or [], model, text)
     if model is not None and (model[0] / "task.json").is_file():
         others = (split, state, precision, device, tokens_per_batch)
         if (
@@ -100,10 +102,9 @@ def evaluate(
 
 
 def _evaluate_task(folder: Path, source: Path, *, as_json: bool) -> None:
-    from elmokit.tasks.catalog import TASKS  # noqa: PLC0415  (torch takes seconds)
     from elmokit.tasks.folder import load_trained  # noqa: PLC0415
 
-    trained = load_trained(folder, TASKS)
+    trained = load_trained(folder)
     scores = trained.evaluate(trained.task.read(source))
     if as_json:
         typer.echo(json.dumps(scores))
@@ -113,16 +114,16 @@ def _evaluate_task(folder: Path, source: Path, *, as_json: bool) -> None:
 
 
 def _model_and_source(
-    names: list[str], text: list[str] | None
+    names: list[str], model: list[Path] | None, text: list[str] | None
 ) -> tuple[list[Path] | None, str | None]:
     """What the names stand for: with --text the model, else the text, and the model before it."""
     source = None if text or not names else names[-1]
     models = names if source is None else names[:-1]
-    if len(models) > 1:
+    if len(models) > (0 if model else 1):
         raise typer.BadParameter("give MODEL and FILE, FILE alone, or --text", param_hint="FILE")
     if source is not None and Path(source).is_dir():
         raise InputError(f"{source}: a folder, expected a file of text; name one after the model")
-    return [Path(name) for name in models] or None, source
+    return model or [Path(name) for name in models] or None, source
 
 
 def _evaluate(scores: "Iterator[Score]", per_sentence: Path | None) -> "Perplexity":

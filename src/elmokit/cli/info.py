@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from elmokit.cli.options import load
+from elmokit.cli.options import Model, load
 
 if TYPE_CHECKING:
     from torch.nn import Module
 
 
 def info(
-    model: Annotated[
+    names: Annotated[
         list[Path] | None,
         typer.Argument(
             metavar="[MODEL...]",
@@ -21,15 +21,17 @@ def info(
             show_default="the English model that ships",
         ),
     ] = None,
+    model: Model = None,
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Show what a model is: sizes, parameters, layers, vocabulary, hash.
 
     Example: elmo info elmo_small
     """
-    if model is not None and len(model) > 2:
+    files = [*(names or []), *(model or [])]
+    if len(files) > 2:
         raise typer.BadParameter("give a folder, a zip, or two files", param_hint="MODEL")
-    pretrained = load(model).pretrained
+    pretrained = load(files).pretrained
     bilm, softmax = pretrained.model.bilm, pretrained.model.softmax
     config, characters = bilm.config, bilm.config.characters
 

@@ -49,12 +49,11 @@ def plot_mixes(mixes: Sequence["Shares"], out: Path) -> None:
 def read_mixes(folders: Sequence[Path]) -> list["Shares"]:
     """The mixes of trained heads, folder by folder."""
     from elmokit.explore.mix import Shares  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.tasks.catalog import TASKS  # noqa: PLC0415
     from elmokit.tasks.folder import load_trained  # noqa: PLC0415
 
     mixes = []
     for folder in folders:
-        words = load_trained(folder, TASKS).head.words
+        words = load_trained(folder).head.words
         layers = words.frozen.layers if words.frozen is not None else words.settings.layers
         for place, shares in words.shares().items():
             numbers = tuple(layers or range(len(shares)))

@@ -1,6 +1,5 @@
 """What several verbs ask for: a model, and lines of text."""
 
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ import typer
 
 import elmokit
 from elmokit.errors import InputError
+from elmokit.text.files import PACKED, STDIN, TextFile
 from elmokit.text.lines import read_lines
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def load(
 
 @contextmanager
 def lines_of(source: str | None, text: list[str] | None) -> Iterator[Iterable[str]]:
-    """The lines of a file, of stdin for "-", or those given as text."""
+    """The lines of a file, packed or not, of stdin for "-", or those given as text."""
     if text and source is not None:
         raise typer.BadParameter("give INPUT or --text, not both")
     if text:
@@ -85,13 +85,9 @@ def lines_of(source: str | None, text: list[str] | None) -> Iterator[Iterable[st
         yield text
     elif source is None:
         raise InputError("no INPUT given; name a file, - for stdin, or give --text")
-    elif source == "-":
-        if sys.stdin is None:
-            raise InputError("stdin is closed; name a file")
-        yield read_lines(sys.stdin.buffer, "stdin")
     else:
-        with open(source, "rb") as file:
-            yield read_lines(file, source)
+        with TextFile(source).open() as opened:
+            yield read_lines(opened, "stdin" if source == STDIN else source)
 
 
 def check_utf8(*given: str) -> None:
@@ -102,7 +98,7 @@ def check_utf8(*given: str) -> None:
 
 
 def count_lines(source: str | None, text: list[str] | None) -> int | None:
-    """How many lines there are, where that can be known beforehand."""
+    """How many lines there are, where that can be known beforehand: not of a packed file."""
     if text:
         return len(text)
     if source is None or not Path(source).is_file():
@@ -110,6 +106,8 @@ def count_lines(source: str | None, text: list[str] | None) -> int | None:
     ends, last = 0, b"\n"
     with open(source, "rb") as file:
         for block in iter(lambda: file.read(2**20), b""):
+            if file.tell() == len(block) and block.startswith(PACKED):
+                return None
             ends += block.count(b"\n")
             last = block[-1:]
     return ends + (last != b"\n")

@@ -18,24 +18,35 @@ def train(
             help="ner, chunking, pos, roles, sentiment, texts, entailment, questions, coreference.",
         ),
     ],
-    train: Annotated[Path, typer.Option("--train", help="The examples to learn from.")],
-    dev: Annotated[Path, typer.Option("--dev", help="The examples to choose the best epoch by.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The folder to make.")],
+    train: Annotated[
+        Path | None, typer.Option("--train", help="The examples to learn from.", show_default=False)
+    ] = None,
+    dev: Annotated[
+        Path | None,
+        typer.Option("--dev", help="The examples to choose the best epoch by.", show_default=False),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="The folder to make.", show_default=False)
+    ] = None,
     model: Model = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", "-c", help="A TOML file of settings.", show_default=False),
     ] = None,
     device: Device = "cpu",
+    show_settings: Annotated[
+        bool, typer.Option("--settings", help="Print every setting, as a TOML file, and end.")
+    ] = False,
 ) -> None:
     """Train a head for a task, with ELMo or, by --elmo none, without it.
 
-    Killed and started again, it goes on after its last whole epoch. Settings are options too:
-    --elmo both, --seed 1, --hidden 100, --learning-rate 0.002; OUT holds all that is needed.
+    Killed and started again, it goes on after its last whole epoch. Every setting of --settings is
+    an option too: --elmo both, --seed 1, --hidden 100. OUT holds all that is needed.
 
     Example: elmo train ner --train train.conll --dev dev.conll --out ner --elmo both
     """
-    from elmokit.tasks.catalog import TASKS  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.settings import to_toml  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.tasks.catalog import TASKS  # noqa: PLC0415
     from elmokit.tasks.learn import learn  # noqa: PLC0415
     from elmokit.tasks.settings import read_settings  # noqa: PLC0415
 
@@ -43,6 +54,13 @@ def train(
         raise InputError(f"no task is called {task!r}, expected one of {', '.join(TASKS)}")
     chosen = TASKS[task]
     settings = read_settings(chosen.settings, config, settings_of(context.args))
+    if show_settings:
+        typer.echo(to_toml(settings), nl=False)
+        return
+    if train is None or dev is None or out is None:
+        missing = {"--train": train, "--dev": dev, "--out": out}
+        names = ", ".join(name for name, given in missing.items() if given is None)
+        raise typer.BadParameter(f"Missing option {names}: files to learn from, and a folder.")
     examples = chosen.read(train), chosen.read(dev)
     elmo = None if settings.elmo == "none" else load(model, device=device)
     trained = learn(chosen, *examples, out, settings=settings, elmo=elmo, device=device, tell=tell)

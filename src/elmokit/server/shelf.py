@@ -10,7 +10,6 @@ from elmokit.explore.index import Index
 from elmokit.formats import ENGLISH, load
 from elmokit.formats.record import read_record
 from elmokit.server.forms import LearntMix
-from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.folder import load_trained
 
 _MIXES = "mixes.json"  # beside the model that ships
@@ -48,7 +47,7 @@ def read_mixes(folders: Iterable[Path]) -> list[LearntMix]:
     return [
         LearntMix(trained.task.name, folder.resolve().name, place, shares)
         for folder in folders
-        for trained in [load_trained(folder, TASKS)]
+        for trained in [load_trained(folder)]
         for place, shares in trained.head.words.shares().items()
     ]
 

@@ -16,8 +16,10 @@ from elmokit.formats.native import pack_tensors, read_tensors
 from elmokit.formats.record import read_record
 from elmokit.model.language_model import LanguageModel
 from elmokit.tasks.batches import batches_in_order
+from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import Lexicon
+from elmokit.tasks.plain import words_by
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
 from elmokit.tasks.words import WordVectors
@@ -40,6 +42,11 @@ class Trained:
     def answer(self, examples: Sequence[Any]) -> list[Any]:
         """What the head says of each example."""
         return answers(self.head, self.task, examples)
+
+    def ask(self, texts: Iterable[str], *, split: str | None = None) -> list[Any]:
+        """What the head says of plain texts, written as its verb takes them, split as its files."""
+        words = words_by(split or self.task.plain.split)
+        return self.answer([self.task.plain.ask(text, words) for text in texts])
 
     def evaluate(self, examples: Sequence[Any]) -> dict[str, float]:
         """How well its answers are those of the examples; the main score comes first."""
@@ -130,8 +137,9 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
         raise OutputError(f"{folder}: cannot be written ({error.strerror})") from None
 
 
-def load_trained(folder: Path, tasks: Mapping[str, Task]) -> Trained:
+def load_trained(folder: str | Path, tasks: Mapping[str, Task] = TASKS) -> Trained:
     """The head of a folder that `save_trained` made."""
+    folder = Path(folder)
     if not (folder / TASK).is_file():
         raise FormatError(f"{folder}: no {TASK}; expected a folder that elmo train made")
     record = read_record(folder / TASK, TaskRecord, "the task.json of a trained head")

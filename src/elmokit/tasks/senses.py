@@ -22,7 +22,7 @@ _TAGS = {"N": "n", "V": "v", "J": "a", "A": "a", "R": "r"}
 _SENTENCES_AT_ONCE = 2000
 
 # How much nearer a sense is for the logarithm of its uses: best on SemCor's own uses, each left
-# out of its average, with the model that ships.
+# out of its average (docs/log.md).
 OFTEN = 0.07
 
 

@@ -80,10 +80,19 @@ def best_threshold(values: Floats, same: npt.NDArray[np.bool_]) -> float:
 
 
 def judge_texts(
-    embedder: Embedder, pairs: Sequence[Scored], *, whitening: Way = "zca"
+    embedder: Embedder,
+    train: Sequence[Scored],
+    dev: Sequence[Scored],
+    *,
+    whitening: Way = "zca",
 ) -> list[float]:
-    """For each layer, Spearman's correlation of the cosines with what people said."""
-    vectors = embed_texts(embedder, pairs)
-    scores = [pair.score for pair in pairs]
-    found = compare(vectors, like=vectors, whitening=whitening)
+    """For each layer, Spearman's correlation of the cosines of `dev` with what people said.
+
+    What vectors share is estimated from the texts of `train`, whose scores are not looked at.
+    """
+    if not train or not dev:
+        raise InputError("a whitening needs texts to be fit to and others to be judged by")
+    like = embed_texts(embedder, train)
+    scores = [pair.score for pair in dev]
+    found = compare(embed_texts(embedder, dev), like=like, whitening=whitening)
     return [spearman(scores, cosines.tolist()) for cosines in found]

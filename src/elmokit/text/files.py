@@ -18,7 +18,7 @@ from elmokit.errors import FormatError, InputError
 STDIN = "-"
 
 # How a packed file begins; none of these is how UTF-8 text could begin.
-_GZIP, _XZ, _ZSTANDARD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
+PACKED = _GZIP, _XZ, _ZSTANDARD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,9 @@ class Opened:
             raise FormatError(
                 f"{self._name}: cannot be unpacked ({error}); was the file cut short?"
             ) from None
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(lambda: self.read_line(-1), b"")
 
     def place(self) -> int:
         """How many bytes of the packed file were read."""

@@ -33,8 +33,7 @@ def lines_of(path: str | Path) -> Iterator[Line]:
     file = TextFile(str(path))
     name = file.name
     with file.open() as opened:
-        raw = iter(lambda: opened.read_line(-1), b"")
-        for number, text in enumerate(read_lines(raw, name), 1):
+        for number, text in enumerate(read_lines(opened, name), 1):
             yield Line(name, number, text)
 
 
