@@ -90,6 +90,7 @@ def measure(model, arguments):
             averages, first, wanted, often=0
         ).layers
         found[f"first sense {name}"] = [scores.first_sense]
+        found[f"commonest sense {name}"] = [scores.commonest]
     found["seconds"] = [round(time.perf_counter() - started)]
     return found
 
@@ -105,7 +106,9 @@ def show(found):
             numbers = " | ".join(f"{100 * figure:.2f}" for figure in probes[probe])
             print(f"| {probe} | {name} | {numbers} |")
     for name in SENSE_SETS:
-        print(f"\nFirst sense, {name}: {100 * found['trained'][f'first sense {name}'][0]:.1f}")
+        for control in ("first", "commonest"):
+            (share,) = found["trained"][f"{control} sense {name}"]
+            print(f"\nThe {control} sense, {name}: {100 * share:.1f}")
 
 
 if __name__ == "__main__":

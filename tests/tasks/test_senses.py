@@ -36,6 +36,7 @@ def test_the_nearest_sense_is_chosen_and_the_first_where_nothing_is_known(model,
     found = disambiguate(averages, first, [*USES, sensed("a loan", 1, LOAN)], often=0)
     assert (found.instances, found.unknown) == (6, 1)
     assert found.first_sense == 4 / 6  # three rivers and the loan
+    assert found.commonest == 4 / 6
     assert found.layers[0] == found.first_sense or found.layers[0] == 3 / 6  # one vector for all
     assert found.layers[1:] == [1.0, 1.0]
     assert averages.choose([sensed("a loan", 1, LOAN)]) == [[None] * 3]

@@ -45,5 +45,6 @@ def senses(
         return
     typer.echo(f"{found.instances} words, {found.unknown} of them with the first sense only")
     typer.echo(f"first sense  {found.first_sense:.4f}")
+    typer.echo(f"commonest    {found.commonest:.4f}")
     for layer, share in enumerate(found.layers):
         typer.echo(f"layer {layer}      {share:.4f}")

@@ -78,6 +78,11 @@ class SenseAverages:
                 self._counts[entry_of(instance)][key] += 1
         self._means.clear()
 
+    def commonest(self, instance: Instance) -> str | None:
+        """The sense that was used most, whatever the words beside it; None if none is known."""
+        uses = self._counts.get(entry_of(instance), {})
+        return max(uses, key=uses.__getitem__, default=None)
+
     def choose(
         self, sentences: Iterable[Sensed], *, often: float = OFTEN
     ) -> list[list[str | None]]:
@@ -128,6 +133,7 @@ class SenseScores:
     instances: int
     unknown: int  # entries that the tagged text never used: there the first sense is chosen
     first_sense: float
+    commonest: float  # the sense most used in the tagged text: what needs no vectors
     layers: list[float]
 
 
@@ -154,6 +160,7 @@ def disambiguate(
         len(instances),
         sum(c[0] is None for c in chosen),
         share(map(first.choose, instances)),
+        share(averages.commonest(i) or first.choose(i) for i in instances),
         [share(answers[layer] for answers in backed) for layer in range(layers)],
     )
 
