@@ -186,7 +186,7 @@ def test_senses_are_chosen_by_those_of_tagged_text(elmo, place, folder):
     (place / "index").write_text("art%1:04:00:: 00933420 1 9\nart%1:06:00:: 02743547 2 5\n")
     asked = ("senses", "semcor", "data", "gold", "-m", folder, "--wordnet", "index")
     found = succeeded(elmo(*asked))
-    assert "first sense  0.0000\nlayer 0      1.0000\n" in found
+    assert "first sense  0.0000\ncommonest    1.0000\nlayer 0      1.0000\n" in found
     assert json.loads(succeeded(elmo(*asked, "--json")))["layers"] == [1.0, 1.0, 1.0]
     failed(elmo(*asked[:-1], "none"), "none: no such file; on Debian it comes with")
 
