@@ -14,7 +14,7 @@ from elmokit.explore.mix import Shares, draw_mix
 def main():
     runs, found, shipped = runs_of(__doc__.splitlines()[0]), [], []
     for task in runs.tasks:
-        shares = runs.trained(task, WHERE[task], runs.seeds[0]).head.words.shares()
+        shares = runs.found(task, WHERE[task], runs.seeds[0]).shares
         shipped += [
             {"task": task, "folder": TITLES[task], "place": place, "shares": numbers}
             for place, numbers in shares.items()

@@ -1,7 +1,8 @@
-"""A task, a place for ELMo and a seed become the scores of a trained head, kept in a folder.
+"""A task, a place for ELMo and a seed become what a trained head scores and mixes, on record.
 
-Every table and figure asks here: a head that another one trained before is not trained again, and
-a run that was stopped goes on. One of other examples, settings or another biLM is refused.
+Every table and figure asks here. What was found once, on any machine, stands in scores.jsonl, and
+is taken from there as long as examples, settings and biLM are the same; else a head is trained,
+in a folder of its own, from which a run that was stopped goes on.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import elmokit
 from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.checkpoint import digest
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.learn import learn
 
@@ -36,11 +38,23 @@ WHERE = {
 
 
 @dataclass(frozen=True)
+class Found:
+    """What is kept of a trained head."""
+
+    run: str
+    what: str  # the digest of its task, settings, biLM and examples
+    scores: dict[str, float]  # on dev, of the best epoch; the main one first
+    epoch: int
+    shares: dict[str, list[float]]  # of the layers, by the place of the mix
+
+
+@dataclass(frozen=True)
 class Runs:
-    """Where the examples are, and where heads are kept."""
+    """Where the examples are, where heads are kept, and the record of what was found."""
 
     data: Path
     work: Path
+    record: Path
     seeds: tuple[int, ...]
     tasks: tuple[str, ...]
 
@@ -50,11 +64,11 @@ class Runs:
 
     def score(self, task, elmo, seed, *, share=1.0, **changes):
         """The main score on dev of a head trained with a share of the examples."""
-        trained = self.trained(task, elmo, seed, share=share, **changes)
-        return next(iter(trained.scores.values()))
+        found = self.found(task, elmo, seed, share=share, **changes)
+        return next(iter(found.scores.values()))
 
-    def trained(self, name, elmo, seed, *, share=1.0, **changes):
-        """The head, trained now if it was not before."""
+    def found(self, name, elmo, seed, *, share=1.0, **changes):
+        """What is on record of a head; if nothing is, it is trained now."""
         task = TASKS[name]
         settings = replace(task.settings, elmo=elmo, seed=seed, **changes)
         told = "-".join(f"{key}={value}" for key, value in sorted(changes.items()))
@@ -69,9 +83,22 @@ class Runs:
         stride = max(1, round(1 / share))
         some = train[seed % stride :: stride]
         model = None if elmo == "none" else _model()
+        what = digest(name, settings, model, some, dev)
+        known = next((found for found in self._known() if found.what == what), None)
+        if known is not None:
+            return known
         print(f"{out.name}: {len(some)} examples", flush=True)
         layers = model and _layers(name, model, settings.layers)
-        return learn(task, some, dev, out, settings=settings, elmo=model, layers=layers, tell=_tell)
+        head = learn(task, some, dev, out, settings=settings, elmo=model, layers=layers, tell=_tell)
+        found = Found(out.name, what, head.scores, head.epoch, head.head.words.shares())
+        with self.record.open("a", encoding="utf-8") as record:
+            record.write(json.dumps(vars(found)) + "\n")
+        return found
+
+    def _known(self):
+        if not self.record.exists():
+            return []
+        return [Found(**json.loads(line)) for line in self.record.read_text("utf-8").splitlines()]
 
 
 def runs_of(description, *, tasks=tuple(TITLES)):
@@ -79,23 +106,28 @@ def runs_of(description, *, tasks=tuple(TITLES)):
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, default=Path("../shared/data/tasks"))
     parser.add_argument("--work", type=Path, default=Path("benchmarks/paper/work"))
+    parser.add_argument("--record", type=Path, default=Path("benchmarks/paper/scores.jsonl"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", nargs="+", default=list(tasks), choices=list(TITLES))
     chosen = parser.parse_args()
-    return Runs(chosen.data, chosen.work, tuple(range(chosen.seeds)), tuple(chosen.tasks))
+    seeds, tasks = tuple(range(chosen.seeds)), tuple(chosen.tasks)
+    return Runs(chosen.data, chosen.work, chosen.record, seeds, tasks)
 
 
-def print_arms(description, arms):
+def print_arms(description, arms, paper):
     """The table of the three tasks by whose means the paper compares ways to use ELMo.
 
-    An arm is `elmo`, where it goes in, and settings that differ.
+    An arm is `elmo`, where it goes in, and settings that differ; `paper` has its scores by task.
     """
     runs = runs_of(description, tasks=("questions", "entailment", "roles"))
     found = {
         task: {arm: runs.scores(task, **changes) for arm, changes in arms.items()}
         for task in runs.tasks
     }
-    rows = [[TITLES[task], *map(shown, scores.values())] for task, scores in found.items()]
+    rows = []
+    for task, scores in found.items():
+        rows.append([TITLES[task], *map(shown, scores.values())])
+        rows.append(["the paper's", *map(str, paper[task])])
     print_table(["task", *arms], rows)
     print(json.dumps(found))
 

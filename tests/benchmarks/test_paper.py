@@ -29,7 +29,7 @@ def asked(paper, tmp_path, monkeypatch):
         (tmp_path / part).write_text("the\tDET\ncat\tNOUN\n\n" * 8)
     monkeypatch.setitem(runs.FILES, "pos", "{}")
     set_pos(monkeypatch, replace(TINY, crf=False))
-    return runs.Runs(tmp_path, tmp_path / "work", (0, 1), ("pos",))
+    return runs.Runs(tmp_path, tmp_path / "work", tmp_path / "scores.jsonl", (0, 1), ("pos",))
 
 
 def set_pos(monkeypatch, settings):
@@ -41,7 +41,7 @@ def test_a_head_is_trained_once_with_all_examples_or_some(asked, capsys):
     assert len(found) == 2
     assert capsys.readouterr().out.count("8 examples") == 2
     assert asked.scores("pos", "none") == found
-    assert "epoch" not in capsys.readouterr().out
+    assert not capsys.readouterr().out
     asked.score("pos", "none", 0, share=0.5)
     assert "pos-none-0.5-0: 4 examples" in capsys.readouterr().out
 
@@ -51,3 +51,15 @@ def test_heads_that_learnt_otherwise_are_refused(asked, monkeypatch):
     set_pos(monkeypatch, replace(TASKS["pos"].settings, hidden=6))
     with pytest.raises(InputError, match="other examples, settings or another biLM"):
         asked.scores("pos", "none")
+
+
+def test_what_is_on_record_needs_no_head(asked, capsys, tmp_path):
+    found = asked.found("pos", "none", 0)
+    assert found.run == "pos-none-1-0"
+    assert found.shares == {}
+    capsys.readouterr()
+    elsewhere = replace(asked, work=tmp_path / "elsewhere")
+    assert elsewhere.found("pos", "none", 0) == found
+    assert not elsewhere.work.exists()
+    elsewhere.found("pos", "none", 0, hidden=6)
+    assert "pos-none-1-0-hidden=6: 8 examples" in capsys.readouterr().out

@@ -21,7 +21,7 @@ SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in
 SETTINGS = Settings(
     dim=8, cell_dim=12, filters=((1, 6), (2, 6)), width=12, character_dim=4, lanes=6, steps=5,
     negatives=6, updates=8, validate_every=4, log_every=2, dropout=0.0, learning_rate=0.1,
-    checkpoint_minutes=0.0,
+    checkpoint_minutes=0.0, encoder_every=2,
 )  # fmt: skip
 
 

@@ -406,6 +406,25 @@ def test_a_folder_in_which_another_process_trains_is_left_alone(corpus, uninterr
         pretrain(corpus, TINY, uninterrupted)
 
 
-def test_bfloat16_is_refused_where_it_gains_nothing(corpus, tmp_path):
-    with pytest.raises(ConfigError, match="bfloat16, which cpu does not multiply faster"):
-        pretrain(corpus, changed(precision="bfloat16"), tmp_path / "run")
+@pytest.mark.parametrize("capabilities", [{}, {"avx512_bf16": False}])
+def test_bfloat16_is_refused_where_it_gains_nothing(corpus, monkeypatch, capabilities):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    with pytest.raises(ConfigError, match="bfloat16, which this cpu does not multiply"):
+        Run(corpus, changed(precision="bfloat16"))
+
+
+def test_the_encoder_learns_at_its_turn_only(corpus):
+    run = Run(corpus, changed(encoder_every=3))
+
+    def learnt(part):
+        before = [weight.clone() for weight in part.parameters()]
+        run.update()
+        return not all(map(torch.equal, before, part.parameters()))
+
+    assert [learnt(run.model.bilm.encoder) for _ in range(7)] == [True, False, False] * 2 + [True]
+    assert [learnt(run.model.bilm.readers) for _ in range(3)] == [True] * 3
+
+
+def test_a_table_of_words_learns_at_every_update():
+    with pytest.raises(ConfigError, match="encoder_every is 2, but a table of words"):
+        changed(encoder_every=2, input="words")

@@ -62,6 +62,8 @@ class Ranks:
             return
         grads = []
         for parameter in parameters:  # one that a rank had no use for takes part as well
+            if not parameter.requires_grad:
+                continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
             grads.append(parameter.grad)

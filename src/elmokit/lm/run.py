@@ -108,6 +108,7 @@ class Run:
         for group in self._optimizer.param_groups:
             group["lr"] = rate
         self._optimizer.zero_grad(set_to_none=True)
+        self.model.bilm.encoder.requires_grad_(self.done % settings.encoder_every == 0)
         losses = []
         with using_threads(settings.threads or None):
             for part in range(settings.accumulate):
@@ -299,10 +300,14 @@ def make_model(settings: Settings, words: int) -> LanguageModel:
 
 
 def _check_bfloat16(device: torch.device) -> None:
-    """Refuse a device that would gain nothing."""
-    if device.type != "cuda" or not torch.cuda.is_bf16_supported(including_emulation=False):
+    """Refuse a device that has no instructions for it, and would gain nothing."""
+    if device.type == "cuda":
+        possible = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        possible = device.type == "cpu" and torch.cpu.get_capabilities().get("avx512_bf16", False)
+    if not possible:
         raise ConfigError(
-            f"precision is bfloat16, which {device} does not multiply faster; leave it float32"
+            f"precision is bfloat16, which this {device} does not multiply; leave it float32"
         )
 
 

@@ -12,7 +12,8 @@ from elmokit.formats.record import make_record
 from elmokit.settings import check_ranges, parse_toml, read_toml, replaced, says, to_toml
 
 _POSITIVE = (
-    "lanes", "steps", "negatives", "accumulate", "log_every", "learning_rate", "accumulator",
+    "lanes", "steps", "negatives", "accumulate", "encoder_every", "log_every", "learning_rate",
+    "accumulator",
 )  # fmt: skip
 _NOT_NEGATIVE = (
     "start", "epochs", "updates", "seed", "threads", "decay", "warm_up", "patience",
@@ -75,6 +76,7 @@ class Settings:
     final_rate: float = says("share of the learning rate that is left at the end", 0.05)
     clip_norm: float = says("largest length of all gradients together; 0 for no limit", 10.0)
     accumulate: int = says("windows whose gradients make one update", 1)
+    encoder_every: int = says("updates of which one changes the encoder too", 1)
     precision: Literal["float32", "bfloat16"] = says("of most products", "float32")
 
     validate_every: int = says("updates between validations; 0 for none but the last", 1000)
@@ -102,6 +104,11 @@ class Settings:
             raise ConfigError("patience counts validations, but validate_every is 0")
         if self.table == "sparse" and self.optimizer != "adagrad":
             raise ConfigError('table is "sparse", which works with Adagrad only')
+        if self.encoder_every > 1 and self.input == "words":
+            raise ConfigError(
+                f"encoder_every is {self.encoder_every}, but a table of words learns at no cost; "
+                "leave it 1"
+            )
         if self.share and self.input != "words":
             raise ConfigError(
                 "share is true, but words are read by their characters: there is no table to share"

@@ -55,7 +55,7 @@ def add_gradients(
 ) -> Learnt:
     """Add to the weights' gradients those of the mean loss of all directions, times `scale`.
 
-    If `short`, the products of the encoder and the readers are bfloat16.
+    If `short`, most products are bfloat16; what they are added up to is float32.
 
     Each word type is encoded once for both readers, which learn at the same time: what they share,
     the word vectors and the softmax, is cut off before them and its gradient passed on after them.
@@ -82,8 +82,8 @@ def add_gradients(
                 bilm.config.layers,
                 dropout=reading.dropout,
             )
-        top = reading.dropout(read[-1], segments.sizes)
-        loss = answers.loss(direction, top, segments.tokens) / len(top)
+            top = reading.dropout(read[-1], segments.sizes)
+            loss = answers.loss(direction, top, segments.tokens) / len(top)
         (loss * (scale / len(readings))).backward()
         losses[direction] = loss.item()
         if not math.isfinite(losses[direction]):
@@ -100,8 +100,8 @@ def add_gradients(
     else:
         for job in jobs:
             job()
-    assert vectors.grad is not None
-    types.backward(vectors.grad)
+    if types.requires_grad:  # a sixth of the time
+        types.backward(vectors.grad)
     answers.pass_gradients(sparse=sparse)
     return Learnt(losses, State(torch.stack(outputs), torch.stack(memories)), faulty)
 
@@ -133,7 +133,8 @@ class _Answers:
         reading = self._readings[direction]
         targets = reading.targets[tokens]
         if isinstance(self._softmax, AdaptiveSoftmax):
-            return -self._softmax.log_likelihood(vectors, targets).sum()
+            with torch.autocast(vectors.device.type, enabled=False):
+                return -self._softmax.log_likelihood(vectors, targets).sum()
         assert reading.sample is not None
         sample = Sample(self._place[reading.sample.words], reading.sample.log_expected[self._rows])
         return sampled_loss(vectors, self._place[targets], self._weight, self._bias, sample)

@@ -73,7 +73,7 @@ class PlainProduct:
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
         """The product and `sums`, added up in `out`."""
-        torch.addmm(sums, rows, self._weight.t(), out=out)
+        add_product(sums, rows, self._weight.t(), out)
 
 
 class ShortProduct:
@@ -94,7 +94,20 @@ class ShortProduct:
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
         """The product and `sums`, added up in `out`."""
-        torch.add(sums, rows.to(self._dtype) @ self._weight, out=out)
+        add_product(sums, rows.to(self._dtype), self._weight, out)
+
+
+def product_type(rows: Tensor) -> torch.dtype:
+    """The type in which rows are multiplied: autocast's, where it is on, or their own."""
+    kind = rows.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
+
+
+def add_product(sums: Tensor, left: Tensor, right: Tensor, out: Tensor) -> Tensor:
+    """`sums` and the product, added up in `out`, which may have a longer type than the product."""
+    if left.dtype == out.dtype:
+        return torch.addmm(sums, left, right, out=out)
+    return torch.add(sums, left @ right, out=out)
 
 
 class TurnedProduct:

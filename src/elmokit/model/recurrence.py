@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from elmokit.model.linear import PlainProduct, Product, ShortProduct
+from elmokit.model.linear import PlainProduct, Product, ShortProduct, product_type
 
 # So many numbers of the input's part of the gates are computed at once: enough for an efficient
 # product, few enough for a sentence of any length.
@@ -115,8 +115,7 @@ class Recurrence(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         tokens, cell_dim = len(vectors), memory.shape[1]
         trace = Trace(vectors.new_empty(tokens, 4 * cell_dim), vectors.new_empty(tokens, cell_dim))
-        kind = vectors.device.type
-        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        dtype = product_type(vectors)
         products = plain_products(input_weight, recurrent_weight, bias, projection, dtype)
         read = recur(products, vectors, sizes, output, memory, clips, trace)
         ctx.save_for_backward(
@@ -138,7 +137,7 @@ class Recurrence(torch.autograd.Function):
         cell_dim = first_memory.shape[1]
 
         def short(values: Tensor) -> Tensor:
-            return values if ctx.dtype is None else values.to(ctx.dtype)
+            return values.to(ctx.dtype)
 
         recurrent = short(recurrent_weight)
         projected = None if projection is None else short(projection)
@@ -150,6 +149,7 @@ class Recurrence(torch.autograd.Function):
 
         # What flows into each gate before its squashing, and into each unclipped output.
         flow = torch.empty_like(gates)
+        short_flow = flow if ctx.dtype == flow.dtype else torch.empty_like(flow, dtype=ctx.dtype)
         said_flow = torch.empty_like(outputs)
         clipped_memories = _reaching(memories, cell_clip)
         clipped_outputs = _reaching(outputs, output_clip)
@@ -181,25 +181,25 @@ class Recurrence(torch.autograd.Function):
             torch.mul(kept_grad, input_, out=product)
             into_tanh(product, candidate, grad_input=into_candidate)
             kept_grad.mul_(forget)
-            if ctx.dtype is None:
+            if ctx.dtype == flow.dtype:
                 torch.mm(flow[at], recurrent, out=output_grad[:rows])
             else:
-                output_grad[:rows] = short(flow[at]) @ recurrent
+                output_grad[:rows] = short_flow[at].copy_(flow[at]) @ recurrent
 
         def gathered(left: Tensor, right: Tensor) -> Tensor:
-            return (short(left) @ short(right)).to(vectors.dtype)
+            return (left @ short(right)).to(vectors.dtype)
 
         wanted = ctx.needs_input_grad
         projection_grad = None
         if projection is not None and wanted[6]:
             out = gates[:, 2 * cell_dim : 3 * cell_dim]
-            projection_grad = gathered(said_flow.t(), tanh_memories.mul_(out))
+            projection_grad = gathered(short(said_flow).t(), tanh_memories.mul_(out))
         return (
-            gathered(flow, input_weight) if wanted[0] else None,
+            gathered(short_flow, input_weight) if wanted[0] else None,
             output_grad,
             memory_grad,
-            gathered(flow.t(), vectors) if wanted[3] else None,
-            gathered(flow.t(), outputs_before) if wanted[4] else None,
+            gathered(short_flow.t(), vectors) if wanted[3] else None,
+            gathered(short_flow.t(), outputs_before) if wanted[4] else None,
             flow.sum(0) if wanted[5] else None,
             projection_grad,
             None,
@@ -217,7 +217,9 @@ def plain_products(
     """The products of a layer's own weights; in a shorter type, where one is named."""
 
     def product(weight: Tensor, bias: Tensor | None) -> Product:
-        return PlainProduct(weight, bias) if dtype is None else ShortProduct(weight, bias, dtype)
+        if dtype in (None, weight.dtype):
+            return PlainProduct(weight, bias)
+        return ShortProduct(weight, bias, dtype)
 
     return Products(
         product(input_weight, bias),

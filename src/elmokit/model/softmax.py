@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from elmokit.errors import ConfigError
 from elmokit.model.draw import draw_normal
+from elmokit.model.linear import add_product, product_type
 
 # So many logits are worked out at once, 16 MB of them, but those of some vectors at least: malloc
 # gives a block above 32 MB back each time, and its pages have to be had anew.
@@ -140,7 +141,8 @@ class _SampledLoss(torch.autograd.Function):
     """The loss and, worked out along with it, its gradient: so logits are never kept.
 
     Each token has one right answer, given by vector and offset, and shares the wrong ones;
-    `same` is the wrong answer that is in truth the right one, -1 for none.
+    `same` is the wrong answer that is in truth the right one, -1 for none. Under torch's autocast
+    the wrong answers' products are of its type.
     """
 
     @staticmethod
@@ -159,23 +161,27 @@ class _SampledLoss(torch.autograd.Function):
         loss = vectors.new_zeros((), dtype=torch.float64)
         at_once = max(_LEAST_ROWS, _LOGITS_AT_ONCE // max(1, len(wrong)))
         logits = vectors.new_empty(min(at_once, len(vectors)), len(wrong))
+        dtype = product_type(vectors)
+        short_wrong = wrong.to(dtype)
         for begin in range(0, len(vectors), at_once):
             at = slice(begin, begin + at_once)
             now = vectors[at]
-            scores = torch.addmm(wrong_offsets, now, wrong.t(), out=logits[: len(now)])
+            short_now = now.to(dtype)
+            scores = add_product(wrong_offsets, short_now, short_wrong.t(), out=logits[: len(now)])
             hits = (same[at] >= 0).nonzero().flatten()
             scores[hits, same[at][hits]] = -math.inf
             score = (now * right[at]).sum(1).add_(right_offsets[at])
             largest = torch.maximum(scores.amax(1), score)
             scores.sub_(largest[:, None]).exp_()
-            own = (score - largest).exp_()
-            total = scores.sum(1).add_(own)
+            alone = (score - largest).exp_()
+            total = scores.sum(1).add_(alone)
             loss += (largest - score + total.log()).sum(dtype=torch.float64)
 
             scores.div_(total[:, None])
-            torch.sub(own / total, 1, out=doubt[at])
-            torch.addmm(doubt[at][:, None] * right[at], scores, wrong, out=vectors_grad[at])
-            wrong_grad.addmm_(scores.t(), now)
+            torch.sub(alone / total, 1, out=doubt[at])
+            short_scores, own = scores.to(dtype), doubt[at][:, None] * right[at]
+            add_product(own, short_scores, short_wrong, out=vectors_grad[at])
+            add_product(wrong_grad, short_scores.t(), short_now, out=wrong_grad)
             offsets_grad.add_(scores.sum(0))
             torch.mul(doubt[at][:, None], now, out=right_grad[at])
         ctx.save_for_backward(vectors_grad, wrong_grad, offsets_grad, right_grad, doubt)
