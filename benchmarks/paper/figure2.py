@@ -16,9 +16,12 @@ def main():
     for task in runs.tasks:
         shares = runs.found(task, WHERE[task], runs.seeds[0]).shares
         shipped += [
-            {"task": task, "folder": TITLES[task], "place": place, "shares": numbers}
+            {
+                "task": task, "folder": TITLES[task], "place": place,
+                "layers": list(range(len(numbers))), "shares": numbers,
+            }
             for place, numbers in shares.items()
-        ]
+        ]  # fmt: skip
         found += [
             Shares(Path(TITLES[task]), place, tuple(range(len(numbers))), tuple(numbers))
             for place, numbers in shares.items()

@@ -72,7 +72,7 @@ class Runs:
         task = TASKS[name]
         settings = replace(task.settings, elmo=elmo, seed=seed, **changes)
         told = "-".join(f"{key}={value}" for key, value in sorted(changes.items()))
-        out = self.work / "-".join(filter(None, [name, elmo, f"{share:g}", str(seed), told]))
+        run = "-".join(filter(None, [name, elmo, f"{share:g}", str(seed), told]))
         if share < 1:  # few examples are read more often, in smaller updates
             settings = replace(
                 settings,
@@ -87,10 +87,11 @@ class Runs:
         known = next((found for found in self._known() if found.what == what), None)
         if known is not None:
             return known
-        print(f"{out.name}: {len(some)} examples", flush=True)
+        print(f"{run}: {len(some)} examples", flush=True)
+        out = self.work / f"{run}-{what[:8]}"
         layers = model and _layers(name, model, settings.layers)
         head = learn(task, some, dev, out, settings=settings, elmo=model, layers=layers, tell=_tell)
-        found = Found(out.name, what, head.scores, head.epoch, head.head.words.shares())
+        found = Found(run, what, head.scores, head.epoch, head.head.words.shares())
         with self.record.open("a", encoding="utf-8") as record:
             record.write(json.dumps(vars(found)) + "\n")
         return found

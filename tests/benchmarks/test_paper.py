@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import pytest
 
-from elmokit.errors import InputError
 from elmokit.tasks.catalog import TASKS
 from toys import TINY
 
@@ -46,11 +45,13 @@ def test_a_head_is_trained_once_with_all_examples_or_some(asked, capsys):
     assert "pos-none-0.5-0: 4 examples" in capsys.readouterr().out
 
 
-def test_heads_that_learnt_otherwise_are_refused(asked, monkeypatch):
-    asked.scores("pos", "none")
+def test_heads_that_learnt_otherwise_are_trained_anew(asked, monkeypatch, capsys):
+    asked.score("pos", "none", 0)
     set_pos(monkeypatch, replace(TASKS["pos"].settings, hidden=6))
-    with pytest.raises(InputError, match="other examples, settings or another biLM"):
-        asked.scores("pos", "none")
+    capsys.readouterr()
+    asked.score("pos", "none", 0)
+    assert "pos-none-1-0: 8 examples" in capsys.readouterr().out
+    assert len([*asked.work.iterdir()]) == len(asked.record.read_text().splitlines()) == 2
 
 
 def test_what_is_on_record_needs_no_head(asked, capsys, tmp_path):

@@ -208,11 +208,15 @@ def test_mixes_are_shown_or_said_to_be_missing(served, serving, language_model, 
     counts(page, "#mixes-table tbody tr", 2)
     counts(page, "#mixes-table td", 6)
     playwright.expect(page.locator("#mixes-none")).to_be_hidden()
-    mixes = [LearntMix("srl", "six", "input", [0.25, 0.5, 0.25])]  # as those that ship
+    mixes = [
+        LearntMix("srl", "six", "input", [0, 1, 2], [0.25, 0.5, 0.25]),  # as those that ship
+        LearntMix("srl", "top", "input", [2], [1.0]),
+    ]
     few = visit(serving(language_model, shelf=Shelf(mixes=mixes)).url)
     view(few, "Mixes")
     sees(few, "#mixes-table tbody", "srl, six, input")
     sees(few, "#mixes-table tbody", "0.50")
+    sees(few, "#mixes-table tbody tr:nth-child(2) td:nth-child(4)", "1.00")
     bare = visit(serving(language_model).url)
     view(bare, "Mixes")
     playwright.expect(bare.locator("#mixes-none")).to_be_visible()

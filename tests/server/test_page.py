@@ -136,6 +136,7 @@ def test_mixes_are_those_that_tasks_learnt(served, task_folder):
     assert [(mix["task"], mix["place"]) for mix in mixes] == [("ner", "input"), ("ner", "output")]
     for mix in mixes:
         assert mix["folder"] == task_folder.name
+        assert mix["layers"] == [0, 1, 2]
         assert len(mix["shares"]) == 3
         assert sum(mix["shares"]) == pytest.approx(1)
 
@@ -151,8 +152,14 @@ def test_mixes_that_ship_are_shown_for_the_model_they_ship_with(
     folder = shutil.copytree(language_model_folder, tmp_path / "shipped")
     assert read_shipped_mixes(language_model, folder) == []
     shipped = [
-        {"task": "ner", "folder": "ner", "place": "input", "shares": [0.2, 0.5, 0.3]},
-        {"task": "srl", "folder": "srl", "place": "output", "shares": [0, 0.5, 0.5]},
+        {
+            "task": "ner",
+            "folder": "ner",
+            "place": "input",
+            "layers": [0, 1, 2],
+            "shares": [0.2, 0.5, 0.3],
+        },
+        {"task": "srl", "folder": "srl", "place": "output", "layers": [1, 2], "shares": [0.5, 0.5]},
     ]
     (folder / "mixes.json").write_text(json.dumps(shipped))
     assert read_shipped_mixes(model, folder) == []

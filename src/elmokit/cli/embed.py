@@ -68,7 +68,7 @@ def embed(
 
     Killed and started again, it goes on where it stopped. With --text, only OUTPUT is named.
 
-    Example: elmo embed sentences.txt vectors.hdf5 --model elmo_small --average
+    Example: elmo embed sentences.txt vectors.hdf5 --average
     """
     given: str | None = source
     if text and target is None:

@@ -41,7 +41,7 @@ def encode(
 ) -> None:
     """Turn each text into one vector, a line of numbers on stdout or a row of a file.
 
-    Example: elmo encode --text "I ate an apple." --model elmo_small --out apple.npy
+    Example: elmo encode --text "I ate an apple." --out apple.npy
     """
     if target is not None:
         elmokit.check_table(target)

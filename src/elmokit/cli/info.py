@@ -26,7 +26,7 @@ def info(
 ) -> None:
     """Show what a model is: sizes, parameters, layers, vocabulary, hash.
 
-    Example: elmo info elmo_small
+    Example: elmo info
     """
     files = [*(names or []), *(model or [])]
     if len(files) > 2:

@@ -54,8 +54,6 @@ def read_mixes(folders: Sequence[Path]) -> list["Shares"]:
     mixes = []
     for folder in folders:
         words = load_trained(folder).head.words
-        layers = words.frozen.layers if words.frozen is not None else words.settings.layers
         for place, shares in words.shares().items():
-            numbers = tuple(layers or range(len(shares)))
-            mixes.append(Shares(folder, place, numbers, tuple(shares)))
+            mixes.append(Shares(folder, place, words.layers, tuple(shares)))
     return mixes

@@ -48,7 +48,7 @@ def predict(
 
     With --sample --previous, sentences are drawn backward, that end in the text.
 
-    Example: elmo predict --text "the cat sat on the" --model run -k 5
+    Example: elmo predict --text "the cat sat on the" -k 5
     """
     if fill and (previous or sample):
         raise typer.BadParameter("choose --fill alone, or --previous and --sample")

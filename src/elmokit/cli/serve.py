@@ -80,7 +80,7 @@ def serve(
 
     SIGTERM and Ctrl-C drain it: what waits is answered, new requests are refused, then it ends.
 
-    Example: elmo serve --model elmo_small --port 8000
+    Example: elmo serve --port 8000
     """
     try:
         from elmokit.explore.index import Index  # noqa: PLC0415  (torch takes seconds)

@@ -208,7 +208,8 @@ class LearntMix:
     task: str
     folder: str
     place: str
-    shares: list[float]
+    layers: list[int]
+    shares: list[float]  # one a layer
 
 
 @plain_dataclass(frozen=True)
@@ -291,7 +292,10 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "/similarity": {"first": ["money"], "second": ["river", "bank"], "layers": [[[0.25, 0.5]]]},
     "/mixes": {
         "mixes": [
-            {"task": "ner", "folder": "my_ner", "place": "input", "shares": [0.25, 0.5, 0.25]}
+            {
+                "task": "ner", "folder": "my_ner", "place": "input", "layers": [0, 1, 2],
+                "shares": [0.25, 0.5, 0.25],
+            }
         ]
     },
     "/search": {

@@ -45,10 +45,11 @@ class Shelf:
 def read_mixes(folders: Iterable[Path]) -> list[LearntMix]:
     """The mixes of trained tasks."""
     return [
-        LearntMix(trained.task.name, folder.resolve().name, place, shares)
+        LearntMix(trained.task.name, folder.resolve().name, place, list(words.layers), shares)
         for folder in folders
         for trained in [load_trained(folder)]
-        for place, shares in trained.head.words.shares().items()
+        for words in [trained.head.words]
+        for place, shares in words.shares().items()
     ]
 
 
@@ -59,4 +60,4 @@ def read_shipped_mixes(embedder: Embedder, folder: Path = ENGLISH) -> list[Learn
         return []
     if embedder.pretrained.fingerprint() != load(folder).fingerprint():
         return []
-    return read_record(path, list[LearntMix], "a list of task, folder, place and shares")
+    return read_record(path, list[LearntMix], "a list of task, folder, place, layers and shares")

@@ -75,11 +75,12 @@ class WordVectors(nn.Module):
             self.encoder = CharacterEncoder(shape, 3 * settings.characters)
             self.register_buffer("usual", torch.zeros(3 * settings.characters))
             self.register_buffer("spread", torch.ones(3 * settings.characters))
-        layers, self.elmo_dim = self._elmo_shape()
-        self.register_buffer("mean", torch.zeros(layers, self.elmo_dim))
-        self.register_buffer("deviation", torch.ones(layers, self.elmo_dim))
+        self.layers, self.elmo_dim = self._elmo_shape()
+        count = len(self.layers)
+        self.register_buffer("mean", torch.zeros(count, self.elmo_dim))
+        self.register_buffer("deviation", torch.ones(count, self.elmo_dim))
         mixes = {
-            name: ScalarMix(layers, l2=settings.l2, scale=_SCALE)
+            name: ScalarMix(count, l2=settings.l2, scale=_SCALE)
             for name, wanted in (("input", settings.at_input), ("output", settings.at_output))
             if wanted
         }
@@ -126,7 +127,7 @@ class WordVectors(nn.Module):
         return torch.stack(found).sum() if found else torch.zeros(())
 
     def shares(self) -> dict[str, list[float]]:
-        """For each mix, by its place, the share of each layer."""
+        """For each mix, by its place, the share of each of the `layers`."""
         return {
             name: mix.shares.tolist()
             for name, mix in self.mixes.items()
@@ -156,13 +157,14 @@ class WordVectors(nn.Module):
     def _device(self) -> torch.device:
         return next(self.parameters()).device
 
-    def _elmo_shape(self) -> tuple[int, int]:
+    def _elmo_shape(self) -> tuple[tuple[int, ...], int]:
+        """The numbers of the layers that are mixed, and the size of their vectors."""
         if self.frozen is not None:
-            return len(self.frozen.layers), self.frozen.dim
+            return self.frozen.layers, self.frozen.dim
         if self.bilm is not None:
-            chosen = len(self.settings.layers) or self.bilm.config.layers + 1
-            return chosen, self.bilm.config.vector_dim
-        return 0, 0
+            every = tuple(range(self.bilm.config.layers + 1))
+            return self.settings.layers or every, self.bilm.config.vector_dim
+        return (), 0
 
     def _layers(self, sentences: Sequence[Sentence]) -> Tensor | None:
         """The layers, each number less its mean and divided by its deviation."""
@@ -179,8 +181,7 @@ class WordVectors(nn.Module):
         alphabet = ByteAlphabet(self.bilm.config.characters.width)
         cut = [cut_text(text, by_sentence=self.settings.by_sentence) for text in sentences]
         batch = Batch.from_sentences([*chain.from_iterable(cut)], alphabet).to(self._device)
-        chosen = self.settings.layers or tuple(range(self.bilm.config.layers + 1))
-        layers, _ = self.bilm.read(self.bilm.encode(batch.chars), batch.words, layers=chosen)
+        layers, _ = self.bilm.read(self.bilm.encode(batch.chars), batch.words, layers=self.layers)
         # Without the marks of a sentence's ends: (words, layers, dim) of each sentence.
         read = iter(layers[:, :, 1:-1].permute(1, 2, 0, 3))
         texts = [torch.cat([next(read)[: len(words)] for words in text]) for text in cut]

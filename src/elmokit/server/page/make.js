@@ -12,7 +12,8 @@ export function sentence(words, marked) {
   return words.flatMap((word, place) => [make(kind(place), word), " "]);
 }
 
-// Rows of a table: a head of names, then a name and numbers between -1 and 1, tinted by their size.
+// Rows of a table: a head of names, then a name and numbers between -1 and 1, tinted by their size;
+// where there is none, the cell is empty.
 export function fillTable(table, names, rows) {
   const head = make("thead"), body = make("tbody");
   head.append(row(names.map((name) => make("th", name, { scope: "col" }))));
@@ -29,6 +30,7 @@ function row(cells) {
 }
 
 function cell(number) {
+  if (number === undefined) return make("td");
   const made = make("td", number.toFixed(2));
   made.style.setProperty("--tint", number < 0 ? "var(--against)" : "var(--accent)");
   const share = 45 * Math.min(1, Math.abs(number)); // not more: ink stays legible

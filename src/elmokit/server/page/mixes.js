@@ -8,13 +8,13 @@ export function startMixes() {
     const mixes = answer?.mixes ?? [];
     field("mixes-none").hidden = !answer || mixes.length > 0;
     if (!mixes.length) return field("mixes-table").replaceChildren();
-    const most = Math.max(...mixes.map(({ shares }) => shares.length));
-    const layers = Array.from({ length: most }, (_, layer) => `layer ${layer}`);
-    const rows = mixes.map(({ task, folder, place, shares }) => ({
+    const all = [...new Set(mixes.flatMap(({ layers }) => layers))].sort((a, b) => a - b);
+    const rows = mixes.map(({ task, folder, place, layers, shares }) => ({
       name: `${task}, ${folder}, ${place}`,
-      numbers: shares,
+      numbers: all.map((layer) => shares[layers.indexOf(layer)]),
     }));
-    fillTable(field("mixes-table"), ["task, folder, place", ...layers], rows);
+    const names = all.map((layer) => `layer ${layer}`);
+    fillTable(field("mixes-table"), ["task, folder, place", ...names], rows);
   });
 
   return () => ask("all"); // once: they do not change
