@@ -60,7 +60,8 @@ def test_the_gallery_is_what_its_command_draws(run, tmp_path, monkeypatch):
 @pytest.mark.parametrize("options", [(), ("--tune",)])
 def test_elmo_is_a_layer_of_a_plain_model(run, options):
     told = run("in_pytorch.py", "--epochs", 20, *options)
-    assert "epoch 20: loss 0." in told
+    half_way, end = (float(loss) for loss in re.findall(r"epoch \d+: loss ([0-9.]+)", told))
+    assert end < min(half_way, 0.65)  # by chance, ln 2
 
 
 def test_vectors_are_worked_out_once(run):

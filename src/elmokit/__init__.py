@@ -1,4 +1,4 @@
-"""ELMo for today: run every published model, exactly and fast.
+"""ELMo for today: run published models exactly and fast, pretrain new ones, use them.
 
 Importing torch takes seconds, so each public name is resolved when it is first asked for.
 """

@@ -50,6 +50,18 @@ def test_plain_texts_may_be_asked(tmp_path):
     assert trained.ask(["owl, fox"], split="moses") == trained.ask(["owl , fox"])
 
 
+def test_text_is_asked_as_it_was_learnt(tmp_path):
+    (tmp_path / "texts").write_text("1\t很好\n0\t不好\n" * 4, "utf-8")
+    settings = changed(elmo="none", split="characters")
+    examples = TASKS["texts"].read(tmp_path / "texts", split=settings.split)
+    assert examples[0].words == ("很", "好")
+    trained = learn(TASKS["texts"], examples, examples, tmp_path / "run", settings=settings)
+    assert load_trained(tmp_path / "run").split == "characters"
+    assert trained.ask(["不好"]) == trained.ask(["不 好"], split="spaces")
+    with pytest.raises(ConfigError, match="no splitter is called .x."):
+        changed(split="x")
+
+
 def test_iob2_tags_chosen_together_may_end(tmp_path):
     examples = [Tagged(("in", "New", "York", "now"), ("O", "B-LOC", "I-LOC", "O"))] * 8
     settings = changed(elmo="none", epochs=25, crf=True)

@@ -28,7 +28,7 @@ def test_a_bilm_that_learns_reads_texts_as_a_frozen_one(model):
     for by_sentence in (True, False):
         settings = changed(elmo="input", by_sentence=by_sentence)
         frozen = FrozenLayers(model, by_sentence=by_sentence)
-        found = WordVectors(LEXICON, settings, bilm=model.bilm)(texts)
+        found = WordVectors(LEXICON, settings, bilm=model.bilm, reading=frozen.reading)(texts)
         expected = WordVectors(LEXICON, settings, frozen=frozen)(texts).layers
         torch.testing.assert_close(
             found.layers[:, found.mask], expected[:, found.mask], atol=2e-3, rtol=1e-3
@@ -68,3 +68,40 @@ def test_given_vectors_stay_and_others_learn():
     assert not learning[row]
     assert learning.sum() > 5
     assert torch.equal(before[row], torch.ones(8))
+
+
+def test_words_compared_are_as_alike_in_learning_as_in_use(model):
+    """On average: what is missing of one sentence is not what is missing of another."""
+    torch.manual_seed(0)
+    settings = changed(elmo="output", elmo_dropout=0.5)
+    words = WordVectors(LEXICON, settings, frozen=FrozenLayers(model))
+    one, other = words(SENTENCES[:1]), words(SENTENCES[1:2])
+    said = torch.randn(2, 1, one.mask.shape[1], 30)
+
+    def alike():
+        first, second = (
+            words.compared(own, read, 0.4) for own, read in zip(said, (one, other), strict=True)
+        )
+        return (first * second).sum().item()
+
+    learning = np.mean([alike() for _ in range(4000)])
+    words.eval()
+    assert abs(alike()) > 20
+    np.testing.assert_allclose(learning, alike(), rtol=0.1)
+
+
+def test_rare_words_are_often_read_as_unknown_in_learning():
+    lexicon = Lexicon.of([["rare", "rare"], ["common"] * 998, ["once"]])
+    words = WordVectors(lexicon, changed(elmo="none", characters=0, dropout=0.0))
+    unknown = words.eval()([["once"]]).vectors[0, 0]
+    words.train()
+    read = words([["rare"] * 500, ["common"] * 500]).vectors
+    forgotten = (read == unknown).all(2).sum(1)
+    assert 25 < forgotten[0] < 90  # 0.25 of 2.25
+    assert forgotten[1] < 5
+
+
+def test_a_word_has_one_row_however_it_is_written():
+    lexicon = Lexicon.of([["“", "Don’t", '"', "don't"]])
+    assert lexicon.words == ['"', "don't"]
+    assert lexicon.rows([["”", "DON'T"]]).tolist() == [[2, 3]]

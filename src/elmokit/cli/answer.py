@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from elmokit.cli.options import Split, Text, lines_of
+from elmokit.cli.options import Device, Split, Text, lines_of
 from elmokit.errors import InputError
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What elmo train made.")]
@@ -27,9 +27,9 @@ def _verb(name: str, tasks: set[str], help: str) -> Callable[..., None]:
 
     def verb(
         folder: Folder, source: Source = None, split: Split = None, as_json: Json = False,
-        text: Text = None,
+        text: Text = None, device: Device = "cpu",
     ) -> None:  # fmt: skip
-        _answer(folder, source, split, as_json, text, tasks)
+        _answer(folder, source, split, as_json, text, device, tasks)
 
     verb.__name__, verb.__doc__ = name, help
     return verb
@@ -91,6 +91,7 @@ def _answer(
     split: str | None,
     as_json: bool,
     text: list[str] | None,
+    device: str,
     tasks: set[str],
 ) -> None:
     from elmokit.tasks.folder import load_trained  # noqa: PLC0415
@@ -100,12 +101,12 @@ def _answer(
     if split is not None:
         check_splitter(split)
     with lines_of(source, text) as lines:
-        trained = load_trained(folder)
+        trained = load_trained(folder, device=device)
         if trained.task.name not in tasks:
             expected = " or ".join(sorted(tasks))
             raise InputError(f"{folder}: was trained for {trained.task.name}, expected {expected}")
         plain = trained.task.plain
-        words = words_by(split or plain.split)
+        words = words_by(split or trained.split)
         numbered = enumerate(lines, 1)
         wrong: InputError | None = None
         while wrong is None and (some := list(islice(numbered, _LINES_AT_ONCE))):

@@ -60,17 +60,13 @@ def evaluate(
     """
     model, source = _model_and_source(names or [], model, text)
     if model is not None and (model[0] / "task.json").is_file():
-        others = (split, state, precision, device, tokens_per_batch)
-        if (
-            source is None
-            or per_sentence is not None
-            or others != (None, "zero", "float32", "cpu", 4096)
-        ):
+        others = (split, state, precision, tokens_per_batch)
+        if source is None or per_sentence is not None or others != (None, "zero", "float32", 4096):
             raise InputError(
                 f"{model[0]}: a trained task is judged by a file of labelled examples; name one "
-                "after it, with no option but --json"
+                "after it, with no option but --json and --device"
             )
-        _evaluate_task(model[0], Path(source), as_json=as_json)
+        _evaluate_task(model[0], Path(source), device=device, as_json=as_json)
         return
     if per_sentence is not None and per_sentence.exists():
         raise InputError(f"{per_sentence}: exists already; delete it, or give another name")
@@ -101,11 +97,11 @@ def evaluate(
             typer.echo(f"{name:12}{value:,.3f}" if type(value) is float else f"{name:12}{value:,}")
 
 
-def _evaluate_task(folder: Path, source: Path, *, as_json: bool) -> None:
+def _evaluate_task(folder: Path, source: Path, *, device: str, as_json: bool) -> None:
     from elmokit.tasks.folder import load_trained  # noqa: PLC0415
 
-    trained = load_trained(folder)
-    scores = trained.evaluate(trained.task.read(source))
+    trained = load_trained(folder, device=device)
+    scores = trained.evaluate(trained.task.read(source, split=trained.split))
     if as_json:
         typer.echo(json.dumps(scores))
         return

@@ -61,8 +61,10 @@ def train(
         missing = {"--train": train, "--dev": dev, "--out": out}
         names = ", ".join(name for name, given in missing.items() if given is None)
         raise typer.BadParameter(f"Missing option {names}: files to learn from, and a folder.")
-    examples = chosen.read(train), chosen.read(dev)
+    learnt, judged = (chosen.read(path, split=settings.split) for path in (train, dev))
     elmo = None if settings.elmo == "none" else load(model, device=device)
-    trained = learn(chosen, *examples, out, settings=settings, elmo=elmo, device=device, tell=tell)
+    trained = learn(
+        chosen, learnt, judged, out, settings=settings, elmo=elmo, device=device, tell=tell
+    )
     scores = ", ".join(f"{name} {value:.4f}" for name, value in trained.scores.items())
     typer.echo(f"{out}: {scores} (epoch {trained.epoch})")

@@ -1,6 +1,6 @@
 """Names become tasks: the paper's six, and others of their kinds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from elmokit.tasks.metrics.answers import score_answers
 from elmokit.tasks.metrics.coreference import score_coreference
 from elmokit.tasks.metrics.score import Score
 from elmokit.tasks.metrics.spans import score_spans
+from elmokit.tasks.plain import Split
 from elmokit.tasks.reader import AnswerFinder
 from elmokit.tasks.roles import RoleTagger
 from elmokit.tasks.settings import Settings
@@ -30,27 +31,20 @@ from elmokit.tasks.tagger import Tagger
 from elmokit.tasks.task import Task
 
 
-def _read_spans(path: Path) -> list[Tagged]:
+def _read_spans(path: Path, split: Split) -> list[Tagged]:
     """Tagged sentences, their spans written so that first and last words have tags of their own."""
     return [
         replace(e, tags=schemes.convert(e.tags, "bioes")) for e in read_columns(path, scheme="any")
     ]
 
 
-def _read_pos(path: Path) -> list[Tagged]:
+def _read_pos(path: Path, split: Split) -> list[Tagged]:
     return read_conllu(path) if is_conllu(path) else read_columns(path)
 
 
-def _read_texts(path: Path) -> list[Labelled]:
-    return read_labelled(path, plain.words_by(plain.TEXT.split))
-
-
-def _read_pairs(path: Path) -> list[Pair]:
-    return read_pairs(path, plain.words_by(plain.PAIR.split))
-
-
-def _read_questions(path: Path) -> list[Question]:
-    return read_squad(path, plain.words_by(plain.QUESTION.split))
+def _in_words(read: Callable[[Path], Sequence[Any]]) -> Callable[[Path, Split], Sequence[Any]]:
+    """A reader of files that are split into words already."""
+    return lambda path, split: read(path)
 
 
 def _tags(examples: Sequence[Any]) -> list[str]:
@@ -131,24 +125,24 @@ _TASKS = (
     Task("ner", _read_spans, _tags, Tagger, _own, plain.TAGS, _span_f1),
     Task("chunking", _read_spans, _tags, Tagger, _own, plain.TAGS, _span_f1),
     Task("pos", _read_pos, _tags, Tagger, _own, plain.TAGS, _word_accuracy, Settings(crf=False)),
-    Task("roles", read_roles, _tags, RoleTagger, _own, plain.ROLES, _role_f1,
+    Task("roles", _in_words(read_roles), _tags, RoleTagger, _own, plain.ROLES, _role_f1,
          Settings(depth=2, words_per_batch=2000, epochs=8)),
     Task(
-        "sentiment", read_trees, _labels_of_trees, Classifier, _own, plain.SENTENCE, _accuracy,
-        Settings(learning_rate=0.001, epochs=6),
+        "sentiment", _in_words(read_trees), _labels_of_trees, Classifier, _own, plain.SENTENCE,
+        _accuracy, Settings(learning_rate=0.001, epochs=6),
     ),
-    Task("texts", _read_texts, _labels, Classifier, _own, plain.TEXT, _accuracy),
+    Task("texts", read_labelled, _labels, Classifier, _own, plain.TEXT, _accuracy),
     Task(
-        "entailment", _read_pairs, _labels, Entailment, _both, plain.PAIR, _accuracy,
+        "entailment", read_pairs, _labels, Entailment, _both, plain.PAIR, _accuracy,
         Settings(elmo="both", epochs=8),
     ),
     Task(
-        "questions", _read_questions, _no_labels, AnswerFinder, _question_and_context,
+        "questions", read_squad, _no_labels, AnswerFinder, _question_and_context,
         plain.QUESTION, _answer_f1,
         Settings(elmo="both", hidden=80, dropout=0.3, words_per_batch=4000, epochs=8),
     ),
     Task(
-        "coreference", read_conll2012, _no_labels, Coreference, _sentences,
+        "coreference", _in_words(read_conll2012), _no_labels, Coreference, _sentences,
         plain.DOCUMENT, _coreference_f1,
         Settings(words_per_batch=1, learning_rate=0.001, dropout=0.3, epochs=15),
     ),

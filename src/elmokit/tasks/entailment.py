@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.tasks.context import Context, drop, even, masked_max, masked_mean
+from elmokit.tasks.context import Context, drop, masked_max, masked_mean
 from elmokit.tasks.data.example import Pair
 from elmokit.tasks.task import Head
 from elmokit.tasks.words import Sentence, WordVectors
@@ -19,7 +19,6 @@ class Entailment(Head):
         super().__init__()
         settings = words.settings
         self.words, self.labels = words, list(labels)
-        # Nothing is missing of what is compared.
         self.context = Context(words.dim, settings.hidden, depth=settings.depth)
         said = self.context.dim + words.output_dim
         self.compare = nn.Sequential(nn.Linear(4 * said, settings.hidden), nn.ReLU())
@@ -48,8 +47,7 @@ class Entailment(Head):
         second: list[Sentence] = [example.second for example in examples]
         reads = self.words(first), self.words(second)
         said = [
-            even(self.words.at_output(self.context(read.vectors, read.mask), read))
-            for read in reads
+            self.words.compared(self.context(read.vectors, read.mask), read, 0.0) for read in reads
         ]
         found = _aligned(said[0], reads[0].mask, said[1], reads[1].mask)
         pooled = []

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from elmokit import formats
+from elmokit.device import find_device
 from elmokit.embedder import Embedder
 from elmokit.errors import ConfigError, FormatError, OutputError
 from elmokit.formats.native import pack_tensors, read_tensors
@@ -20,6 +21,7 @@ from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import Lexicon
 from elmokit.tasks.plain import words_by
+from elmokit.tasks.reading import Reading
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
 from elmokit.tasks.words import WordVectors
@@ -39,13 +41,18 @@ class Trained:
     scores: dict[str, float]  # on the examples it was chosen by
     epoch: int
 
+    @property
+    def split(self) -> str:
+        """How raw text is split for it: as what it learnt from was."""
+        return self.head.words.settings.split or self.task.plain.split
+
     def answer(self, examples: Sequence[Any]) -> list[Any]:
         """What the head says of each example."""
         return answers(self.head, self.task, examples)
 
     def ask(self, texts: Iterable[str], *, split: str | None = None) -> list[Any]:
         """What the head says of plain texts, written as its verb takes them, split as its files."""
-        words = words_by(split or self.task.plain.split)
+        words = words_by(split or self.split)
         return self.answer([self.task.plain.ask(text, words) for text in texts])
 
     def evaluate(self, examples: Sequence[Any]) -> dict[str, float]:
@@ -58,7 +65,7 @@ class TaskRecord:
     """What task.json says."""
 
     format: Literal["elmokit-task"]
-    version: Literal[4]
+    version: Literal[5]
     task: str
     settings: Settings
     labels: tuple[str, ...]
@@ -106,10 +113,12 @@ def make_head(
                 raise ConfigError(
                     f"layers {layers.layers} were worked out, but the settings mix {frozen.layers}"
                 )
-            if layers is not None and layers.by_sentence != settings.by_sentence:
+            if layers is not None and layers.reading != frozen.reading:
                 raise ConfigError(f"by_sentence is {settings.by_sentence}, the layers' is not")
             frozen = layers or frozen
-    return task.make(WordVectors(lexicon, settings, frozen=frozen, bilm=bilm), labels)
+    reading = None if elmo is None else Reading(settings.by_sentence, elmo.pretrained.split)
+    words = WordVectors(lexicon, settings, frozen=frozen, bilm=bilm, reading=reading)
+    return task.make(words, labels)
 
 
 def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
@@ -117,7 +126,7 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
     head, settings = trained.head, trained.head.words.settings
     record = TaskRecord(
         "elmokit-task",
-        4,
+        5,
         trained.task.name,
         settings,
         tuple(head.labels),
@@ -137,9 +146,14 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
         raise OutputError(f"{folder}: cannot be written ({error.strerror})") from None
 
 
-def load_trained(folder: str | Path, tasks: Mapping[str, Task] = TASKS) -> Trained:
+def load_trained(
+    folder: str | Path,
+    tasks: Mapping[str, Task] = TASKS,
+    *,
+    device: str | torch.device = "cpu",
+) -> Trained:
     """The head of a folder that `save_trained` made."""
-    folder = Path(folder)
+    folder, device = Path(folder), find_device(device)
     if not (folder / TASK).is_file():
         raise FormatError(f"{folder}: no {TASK}; expected a folder that elmo train made")
     record = read_record(folder / TASK, TaskRecord, "the task.json of a trained head")
@@ -147,7 +161,7 @@ def load_trained(folder: str | Path, tasks: Mapping[str, Task] = TASKS) -> Train
         raise FormatError(f"{folder / TASK}: no task is called {record.task!r}; a newer elmokit's?")
     elmo = None
     if record.elmo is not None:
-        elmo = _load_elmo(folder, record.elmo)
+        elmo = _load_elmo(folder, record.elmo, device)
     task = tasks[record.task]
     head = make_head(
         task, record.settings, lexicon=Lexicon(record.words), labels=record.labels, elmo=elmo
@@ -155,8 +169,7 @@ def load_trained(folder: str | Path, tasks: Mapping[str, Task] = TASKS) -> Train
     shapes = {name: tuple(tensor.shape) for name, tensor in _own_weights(head).items()}
     weights = read_tensors(folder / WEIGHTS, shapes)
     head.load_state_dict(weights, strict=False)
-    head.eval()
-    return Trained(task, head, record.scores, record.epoch)
+    return Trained(task, head.eval().to(device), record.scores, record.epoch)
 
 
 def _own_weights(head: Head) -> dict[str, torch.Tensor]:
@@ -168,8 +181,8 @@ def _own_weights(head: Head) -> dict[str, torch.Tensor]:
     }
 
 
-def _load_elmo(folder: Path, fingerprint: str) -> Embedder:
-    elmo = Embedder(formats.load(folder / ELMO))
+def _load_elmo(folder: Path, fingerprint: str, device: torch.device) -> Embedder:
+    elmo = Embedder(formats.load(folder / ELMO), device=device)
     if elmo.pretrained.fingerprint() != fingerprint:
         raise FormatError(
             f"{folder}: was trained with another biLM than {folder / ELMO}; train it anew"

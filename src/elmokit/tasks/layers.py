@@ -9,11 +9,7 @@ import torch
 from torch import Tensor
 
 from elmokit.embedder import Embedder
-
-Words = tuple[str, ...]
-
-_ENDS = frozenset(".!?")
-_CLOSES = frozenset(['"', "'", "''", "”", "’", "»", ")", "]", "}"])
+from elmokit.tasks.reading import Reading, Words
 
 
 class FrozenLayers:
@@ -25,7 +21,8 @@ class FrozenLayers:
     def __init__(
         self, embedder: Embedder, layers: Sequence[int] = (), *, by_sentence: bool = True
     ) -> None:
-        self._embedder, self.by_sentence = embedder, by_sentence
+        self._embedder = embedder
+        self.reading = Reading(by_sentence, embedder.pretrained.split)
         self.layers = tuple(layers) or tuple(range(embedder.layers))
         self.dim = embedder.dim
         self._known: dict[Words, npt.NDArray[np.float16]] = {}
@@ -58,7 +55,7 @@ class FrozenLayers:
         padded = np.zeros((len(self.layers), len(texts), steps, self.dim), np.float16)
         for place, text in enumerate(texts):
             at = 0
-            for words in cut_text(text, by_sentence=self.by_sentence):
+            for words in self.reading(text):
                 known = self._known.get(words)
                 own = found[words] if known is None else known
                 padded[:, place, at : at + len(words)] = own
@@ -67,19 +64,5 @@ class FrozenLayers:
 
     def _unknown(self, texts: Iterable[Words]) -> list[Words]:
         """The sentences of texts whose layers are not known, each once."""
-        cut = (words for text in texts for words in cut_text(text, by_sentence=self.by_sentence))
+        cut = (words for text in texts for words in self.reading(text))
         return list(dict.fromkeys(words for words in cut if words not in self._known))
-
-
-def cut_text(words: Words, *, by_sentence: bool) -> list[Words]:
-    """The sentences of a text: cut after . ! or ? and the quotes and brackets that close there."""
-    if not by_sentence:
-        return [words]
-    found, first, ended = [], 0, False
-    for place, word in enumerate(words):
-        ends, closes = word in _ENDS, word in _CLOSES
-        if ended and not (ends or closes):
-            found.append(words[first:place])
-            first = place
-        ended = ends or (ended and closes)
-    return [*found, words[first:]]

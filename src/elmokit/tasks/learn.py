@@ -27,7 +27,7 @@ from elmokit.tasks.folder import (
     save_trained,
     sentences_of,
 )
-from elmokit.tasks.layers import FrozenLayers, cut_text
+from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import Lexicon, read_vectors
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
@@ -99,7 +99,7 @@ def learn(
             told = _log(out, done, loss=loss, scores=scores, seconds=seconds)
             done.write(out, head, optimizer)
             tell(told)
-        return load_trained(out, {task.name: task})
+        return load_trained(out, {task.name: task}, device=device)
 
 
 def _read_once(
@@ -167,13 +167,13 @@ def _new_head(
             f"{settings.vectors}: vectors of {vectors.shape[1]} numbers, but word_dim is "
             f"{settings.word_dim}; say word_dim {vectors.shape[1]}"
         )
-    sentences = sentences_of(task, train)
+    sentences = [*dict.fromkeys(sentences_of(task, train))]  # each once, however often it is asked
     lexicon, labels = Lexicon.of(sentences, others=given), task.labels(train)
     head = make_head(task, settings, lexicon=lexicon, labels=labels, elmo=elmo, layers=layers)
     if elmo is not None:
         drawn = np.random.default_rng(settings.seed).permutation(len(sentences))[:_SETTLED_BY]
-        texts = (cut_text(sentences[n], by_sentence=settings.by_sentence) for n in drawn)
-        some = [words for text in texts for words in text]
+        assert head.words.reading is not None
+        some = [words for n in drawn for words in head.words.reading(sentences[n])]
         head.words.settle(elmo.embed(some, layers=settings.layers or range(elmo.layers)))
     if vectors is not None:
         head.words.begin_with(given, vectors)

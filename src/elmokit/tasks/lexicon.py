@@ -1,8 +1,10 @@
 """Words of the training text become rows of a table: all that occur twice, and one for the rest."""
 
+import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import FormatError
+from elmokit.tasks.reading import PLAIN_QUOTES
 
 Vector = npt.NDArray[np.float32]
 
@@ -18,18 +21,24 @@ _FIRST = 2
 
 
 class Lexicon:
-    """The rows of words; a word's case does not matter. Row 0 is padding, 1 any other word."""
+    """The rows of words, whose case does not matter, nor how quotes are drawn.
 
-    def __init__(self, words: Sequence[str]) -> None:
+    Row 0 is padding, 1 any other word. `counts` says how often the training text has each row's
+    word; nobody asks for those two's.
+    """
+
+    def __init__(self, words: Sequence[str], counts: Mapping[str, int] = MappingProxyType({})):
         self.words = list(words)
         self._rows = {word: row for row, word in enumerate(words, _FIRST)}
+        own = [float(counts.get(word, 0)) for word in words]
+        self.counts = torch.tensor([math.inf] * _FIRST + own)
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[str]], *, others: Iterable[str] = ()) -> "Lexicon":
         """The words that occur at least twice, the commonest first, then others."""
-        counts = Counter(word.lower() for words in sentences for word in words)
+        counts = Counter(_key(word) for words in sentences for word in words)
         own = [word for word, count in counts.most_common() if count > 1]
-        return cls(list(dict.fromkeys([*own, *others])))
+        return cls(list(dict.fromkeys([*own, *map(_key, others)])), counts)
 
     def __len__(self) -> int:
         return len(self.words) + _FIRST
@@ -39,8 +48,12 @@ class Lexicon:
         steps = max(map(len, sentences))
         rows = np.full((len(sentences), steps), PADDING)
         for place, words in enumerate(sentences):
-            rows[place, : len(words)] = [self._rows.get(w.lower(), UNKNOWN) for w in words]
+            rows[place, : len(words)] = [self._rows.get(_key(w), UNKNOWN) for w in words]
         return torch.from_numpy(rows)
+
+
+def _key(word: str) -> str:
+    return word.lower().translate(PLAIN_QUOTES)
 
 
 def read_vectors(path: Path) -> tuple[list[str], Tensor]:

@@ -28,7 +28,7 @@ class AnswerFinder(Head):
         hidden = 2 * settings.hidden
         self.words, self.labels = words, list(labels)
         self.context = Context(
-            words.dim + 2, settings.hidden, depth=settings.depth, dropout=settings.dropout
+            words.dim + 2, settings.hidden, depth=settings.depth, between=settings.dropout
         )
         said = self.context.dim + words.output_dim
         self.meet = Alike(said)
@@ -71,7 +71,7 @@ class AnswerFinder(Head):
         text = self.words([example.context for example in examples])
         marks = mark_shared([(example.question, example.context) for example in examples])
         question, said = (
-            even(self.words.at_output(self._read(read, marked.to(read.vectors)), read))
+            self._read(read, marked.to(read.vectors))
             for read, marked in zip((asked, text), marks, strict=True)
         )
 
@@ -96,8 +96,8 @@ class AnswerFinder(Head):
         return begins, ends
 
     def _read(self, read: Read, marks: Tensor) -> Tensor:
-        said: Tensor = self.context(torch.cat([read.vectors, marks], -1), read.mask)
-        return said
+        said = self.context(torch.cat([read.vectors, marks], -1), read.mask)
+        return self.words.compared(said, read, self.words.settings.dropout)
 
     def _drop(self, vectors: Tensor) -> Tensor:
         return drop(vectors, self.words.settings.dropout, self.training)

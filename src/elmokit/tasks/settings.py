@@ -7,6 +7,7 @@ from typing import Literal
 
 from elmokit.errors import ConfigError
 from elmokit.settings import check_ranges, read_toml, replaced, says
+from elmokit.text.split import check_splitter
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class Settings:
     by_sentence: bool = says("the biLM reads a text sentence by sentence, not as a whole", True)
     tune: bool = says("the biLM learns too, instead of staying frozen", False)
 
+    split: str = says("how raw text becomes words, in files and when asked; none: as usual", "")
     word_dim: int = says("size of a vector for each word of the training text; 0 for none", 100)
     vectors: str = says("a file of word vectors to begin with, word2vec's or GloVe's text", "")
     freeze_vectors: bool = says("the vectors of that file do not learn", False)
@@ -49,6 +51,8 @@ class Settings:
             not_negative=("word_dim", "characters", "patience", "l2", "decay", "seed"),
             below_one=("dropout", "elmo_dropout"),
         )  # fmt: skip
+        if self.split:
+            check_splitter(self.split)
         if self.elmo in ("none", "output") and not (self.word_dim or self.characters):
             raise ConfigError(f"elmo is {self.elmo!r}: word_dim and characters cannot both be 0")
         if self.freeze_vectors and not self.vectors:

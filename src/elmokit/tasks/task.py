@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from elmokit.tasks.plain import Plain
+from elmokit.tasks.plain import Plain, Split, words_by
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.words import Sentence, WordVectors
 
@@ -35,13 +35,17 @@ class Task:
     """How a kind of examples is read, learnt and judged."""
 
     name: str
-    read: Callable[[Path], Sequence[Example]]
+    reader: Callable[[Path, Split], Sequence[Example]]
     labels: Callable[[Sequence[Example]], list[str]]
     make: Callable[[WordVectors, Sequence[str]], Head]
     sentences: Callable[[Example], Sequence[Sentence]]
     plain: Plain
     score: Callable[[Sequence[Example], Sequence[Answer]], Mapping[str, float]]  # main one first
     settings: Settings = field(default_factory=Settings)
+
+    def read(self, path: Path, *, split: str = "") -> Sequence[Example]:
+        """The examples of a file; raw text in it is split as `plain` says, or in another way."""
+        return self.reader(path, words_by(split or self.plain.split))
 
     def length(self, example: Example) -> int:
         """How many words an example has, in the longest of its sentences."""

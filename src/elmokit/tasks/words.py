@@ -14,16 +14,19 @@ from elmokit.config import CharacterConfig
 from elmokit.model.bilm import BiLM
 from elmokit.model.encoder import CharacterEncoder
 from elmokit.model.mix import ScalarMix
-from elmokit.tasks.context import drop
-from elmokit.tasks.layers import FrozenLayers, cut_text
+from elmokit.tasks.context import drop, even
+from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import PADDING, UNKNOWN, Lexicon
+from elmokit.tasks.reading import Reading
 from elmokit.tasks.settings import Settings
 from elmokit.text.alphabet import ByteAlphabet
 from elmokit.text.batch import Batch, place_words
 
 Sentence = tuple[str, ...]
 
-_FORGOTTEN = 0.02  # share of words that learning reads as unknown, so that unknown means something
+# A word of n uses is read as unknown in this of this + n cases (Kiperwasser and Goldberg 2016): so
+# unknown means something, and a rare word's spelling and context are asked too.
+_FORGOTTEN = 0.25
 _SCALE = 0.2  # of a mix at first: about as loud as what else is read of a word
 _MOMENTUM = 0.05  # of the mean and the deviation of what characters say
 
@@ -48,6 +51,7 @@ class WordVectors(nn.Module):
     deviation: Tensor  # (layers, dim)
     usual: Tensor  # the mean of what characters say: without it, dropout does not shake the rest
     spread: Tensor  # its deviation
+    _forgotten: Tensor  # how often learning reads each word as unknown
 
     def __init__(
         self,
@@ -56,15 +60,18 @@ class WordVectors(nn.Module):
         *,
         frozen: FrozenLayers | None = None,
         bilm: BiLM | None = None,
+        reading: Reading | None = None,
     ) -> None:
         super().__init__()
         self.lexicon, self.settings = lexicon, settings
-        self.frozen, self.bilm = frozen, bilm
+        self.frozen, self.bilm, self.reading = frozen, bilm, reading
         self.table, self.encoder = None, None
         if settings.word_dim:
             self.table = nn.Embedding(len(lexicon), settings.word_dim, padding_idx=PADDING)
             bound = (3 / settings.word_dim) ** 0.5  # vectors one long
             nn.init.uniform_(self.table.weight[UNKNOWN:], -bound, bound)
+            chance = _FORGOTTEN / (_FORGOTTEN + lexicon.counts)
+            self.register_buffer("_forgotten", chance, persistent=False)
         if settings.characters:
             shape = CharacterConfig(
                 width=32,
@@ -105,7 +112,7 @@ class WordVectors(nn.Module):
         parts = []
         if self.table is not None:
             if self.training:
-                forgotten = torch.rand(rows.shape, device=self._device) < _FORGOTTEN
+                forgotten = torch.rand(rows.shape, device=self._device) < self._forgotten[rows]
                 rows = rows.masked_fill(forgotten & mask, UNKNOWN)
             parts.append(self.table(rows))
         if self.encoder is not None:
@@ -113,13 +120,33 @@ class WordVectors(nn.Module):
         parts = [drop(part, self.settings.dropout, self.training) for part in parts]
         mixed = self._mixed("input", layers, mask)
         if mixed is not None:
-            parts.append(mixed)
+            parts.append(F.dropout(mixed, self.settings.elmo_dropout, self.training))
         return Read(torch.cat(parts, -1), mask, layers)
 
     def at_output(self, hidden: Tensor, read: Read) -> Tensor:
-        """What a head's reader said, (sentences, steps, dim), with the mix for it beside it."""
+        """What a head's reader said, (sentences, steps, dim), with the mix for it beside it.
+
+        All words of a sentence miss the same numbers of that mix: heads look for the largest.
+        """
         mixed = self._mixed("output", read.layers, read.mask)
-        return hidden if mixed is None else torch.cat([hidden, mixed], -1)
+        if mixed is None:
+            return hidden
+        return torch.cat([hidden, drop(mixed, self.settings.elmo_dropout, self.training)], -1)
+
+    def compared(self, hidden: Tensor, read: Read, dropout: float) -> Tensor:
+        """The same for words that are compared with others, of mean 0 and variance 1 each.
+
+        Numbers go missing afterwards, `dropout` of what was said: before, what is left would be
+        made louder, and in use, where nothing is missing, words would seem more alike than in
+        learning.
+        """
+        mixed = self._mixed("output", read.layers, read.mask)
+        if mixed is None:
+            return drop(even(hidden), dropout, self.training)
+        whole = even(torch.cat([hidden, mixed], -1))
+        said, told = whole.split([hidden.shape[-1], self.elmo_dim], -1)
+        parts = (said, dropout), (told, self.settings.elmo_dropout)
+        return torch.cat([drop(part, share, self.training) for part, share in parts], -1)
 
     def penalty(self) -> Tensor:
         """λ‖w‖² of the mixes, for the loss."""
@@ -177,9 +204,10 @@ class WordVectors(nn.Module):
         if self.frozen is not None:
             return self.frozen(sentences).to(self._device)
         assert self.bilm is not None
+        assert self.reading is not None
         assert self.bilm.config.characters is not None
         alphabet = ByteAlphabet(self.bilm.config.characters.width)
-        cut = [cut_text(text, by_sentence=self.settings.by_sentence) for text in sentences]
+        cut = [self.reading(text) for text in sentences]
         batch = Batch.from_sentences([*chain.from_iterable(cut)], alphabet).to(self._device)
         layers, _ = self.bilm.read(self.bilm.encode(batch.chars), batch.words, layers=self.layers)
         # Without the marks of a sentence's ends: (words, layers, dim) of each sentence.
@@ -188,10 +216,11 @@ class WordVectors(nn.Module):
         return nn.utils.rnn.pad_sequence(texts, batch_first=True).permute(2, 0, 1, 3)
 
     def _mixed(self, place: str, layers: Tensor | None, mask: Tensor) -> Tensor | None:
+        """The layers mixed for a place, (sentences, steps, dim), 0 at padding."""
         if place not in self.mixes or layers is None:
             return None
-        mixed = self.mixes[place](layers, mask) * mask[..., None]
-        return F.dropout(mixed, self.settings.elmo_dropout, self.training)
+        mixed: Tensor = self.mixes[place](layers, mask) * mask[..., None]
+        return mixed
 
     def _spelled(self, sentences: Sequence[Sentence]) -> Tensor:
         """What each word's characters say, (sentences, steps, dim); each word type once."""

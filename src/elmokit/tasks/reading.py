@@ -1,0 +1,55 @@
+"""A task's text becomes the sentences that a biLM reads: cut, and spelled as its own text was."""
+
+from dataclasses import dataclass
+
+Words = tuple[str, ...]
+
+PLAIN_QUOTES = str.maketrans("“”„‘’", '"""\'\'')
+
+_ENDS = frozenset(".!?")
+_CLOSES = frozenset(['"', "'", "''", "”", "’", "»", ")", "]", "}"])
+# What treebanks write, and what is left of it where Moses has been.
+_MOSES = {
+    "``": '"', "''": '"', "--": "-", "—": "-", "–": "-", "…": "...", "-LRB-": "(", "-RRB-": ")",
+    "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a biLM reads texts: whole or sentence by sentence, and how its own text was split."""
+
+    by_sentence: bool
+    split: str
+
+    def __call__(self, text: Words) -> list[Words]:
+        """The sentences of a text, of as many words in all."""
+        sentences = cut_text(text) if self.by_sentence else [text]
+        if not self.split.startswith("moses"):
+            return sentences
+        return [spell_as_moses(words) for words in sentences]
+
+
+def cut_text(words: Words) -> list[Words]:
+    """The sentences of a text: cut after . ! or ? and the quotes and brackets that close there."""
+    found, first, ended = [], 0, False
+    for place, word in enumerate(words):
+        ends, closes = word in _ENDS, word in _CLOSES
+        if ended and not (ends or closes):
+            found.append(words[first:place])
+            first = place
+        ended = ends or (ended and closes)
+    return [*found, words[first:]]
+
+
+def spell_as_moses(words: Words) -> Words:
+    """The same words as Moses writes them: do n't is don 't, quotes and dashes are plain.
+
+    A biLM of such text has never met a treebank's way; there are as many words after it.
+    """
+    found = [_MOSES.get(word, word.translate(PLAIN_QUOTES)) for word in words]
+    for place, word in enumerate(found[1:], 1):
+        if word.lower() == "n't":
+            found[place - 1] += word[0]
+            found[place] = word[1:]
+    return tuple(found)
