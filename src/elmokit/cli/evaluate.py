@@ -101,12 +101,24 @@ def _evaluate_task(folder: Path, source: Path, *, device: str, as_json: bool) ->
     from elmokit.tasks.folder import load_trained  # noqa: PLC0415
 
     trained = load_trained(folder, device=device)
-    scores = trained.evaluate(trained.task.read(source, split=trained.split))
+    task = trained.task
+    examples = task.read(source, split=trained.split)
+    answers = trained.answer(examples)
+    facts: dict[str, object] = dict(task.score(examples, answers))
+    labels = {} if task.by_label is None else task.by_label(examples, answers)
     if as_json:
-        typer.echo(json.dumps(scores))
+        shown = ("f1", "precision", "recall", "wanted")
+        own = {label: {name: getattr(s, name) for name in shown} for label, s in labels.items()}
+        typer.echo(json.dumps({**facts, "labels": own} if labels else facts))
         return
-    for name, value in scores.items():
+    for name, value in facts.items():
         typer.echo(f"{name:12}{value:.4f}")
+    width = max(map(len, labels), default=0)
+    for label, s in labels.items():
+        typer.echo(
+            f"  {label:{width}}  f1 {s.f1:.4f}  precision {s.precision:.4f}  "
+            f"recall {s.recall:.4f}  of {s.wanted:,}"
+        )
 
 
 def _model_and_source(

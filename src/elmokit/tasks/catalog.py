@@ -18,11 +18,10 @@ from elmokit.tasks.data.squad import read_squad
 from elmokit.tasks.data.table import read_labelled, read_pairs
 from elmokit.tasks.data.trees import read_trees
 from elmokit.tasks.entailment import Entailment
-from elmokit.tasks.metrics.accuracy import accuracy
+from elmokit.tasks.metrics.accuracy import accuracy, score_labels
 from elmokit.tasks.metrics.answers import score_answers
 from elmokit.tasks.metrics.coreference import score_coreference
-from elmokit.tasks.metrics.score import Score
-from elmokit.tasks.metrics.spans import score_spans
+from elmokit.tasks.metrics.spans import SpanScore, score_spans
 from elmokit.tasks.plain import Split
 from elmokit.tasks.reader import AnswerFinder
 from elmokit.tasks.roles import RoleTagger
@@ -64,27 +63,42 @@ def _no_labels(examples: Sequence[Any]) -> list[str]:
     return []
 
 
-def _span_f1(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
-    return _precision_and_recall(score_spans([e.tags for e in examples], answers).all)
+def _spans(examples: Sequence[Any], answers: Sequence[Any]) -> SpanScore:
+    return score_spans([e.tags for e in examples], answers)
 
 
-def _role_f1(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
-    """The F1 of arguments: the predicate is given, so its own words do not count."""
-    gold = [e.tags for e in examples]
-    return _precision_and_recall(score_spans(gold, answers, without=("V", "C-V")).all)
+def _roles(examples: Sequence[Any], answers: Sequence[Any]) -> SpanScore:
+    """Those of arguments: the predicate is given, so its own words do not count."""
+    return score_spans([e.tags for e in examples], answers, without=("V", "C-V"))
 
 
-def _precision_and_recall(found: Score) -> Mapping[str, float]:
-    return {"f1": found.f1, "precision": found.precision, "recall": found.recall}
-
-
-def _word_accuracy(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
+def _words(examples: Sequence[Any], answers: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """The tags of all words, right and found."""
     gold = [tag for example in examples for tag in example.tags]
-    return {"accuracy": accuracy(gold, [tag for tags in answers for tag in tags])}
+    return gold, [tag for tags in answers for tag in tags]
 
 
-def _accuracy(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
-    return {"accuracy": accuracy([example.label for example in examples], answers)}
+def _texts(examples: Sequence[Any], answers: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """The labels of all texts, right and found."""
+    return [example.label for example in examples], list(answers)
+
+
+def _by_spans(count: Callable[..., SpanScore]) -> dict[str, Any]:
+    """How a task is judged whose answers are spans."""
+
+    def score(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
+        found = count(examples, answers).all
+        return {"f1": found.f1, "precision": found.precision, "recall": found.recall}
+
+    return {"score": score, "by_label": lambda *said: count(*said).labels}
+
+
+def _by_labels(pair: Callable[..., tuple[list[str], list[str]]]) -> dict[str, Any]:
+    """How a task is judged whose answers are labels."""
+    return {
+        "score": lambda *said: {"accuracy": accuracy(*pair(*said))},
+        "by_label": lambda *said: score_labels(*pair(*said)),
+    }
 
 
 def _answer_f1(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
@@ -122,23 +136,28 @@ def _sentences(example: Document) -> tuple[tuple[str, ...], ...]:
 
 
 _TASKS = (
-    Task("ner", _read_spans, _tags, Tagger, _own, plain.TAGS, _span_f1),
-    Task("chunking", _read_spans, _tags, Tagger, _own, plain.TAGS, _span_f1),
-    Task("pos", _read_pos, _tags, Tagger, _own, plain.TAGS, _word_accuracy, Settings(crf=False)),
-    Task("roles", _in_words(read_roles), _tags, RoleTagger, _own, plain.ROLES, _role_f1,
-         Settings(depth=2, words_per_batch=2000, epochs=8)),
+    Task("ner", _read_spans, _tags, Tagger, _own, plain.TAGS, **_by_spans(_spans)),
+    Task("chunking", _read_spans, _tags, Tagger, _own, plain.TAGS, **_by_spans(_spans)),
+    Task(
+        "pos", _read_pos, _tags, Tagger, _own, plain.TAGS,
+        settings=Settings(crf=False), **_by_labels(_words),
+    ),
+    Task(
+        "roles", _in_words(read_roles), _tags, RoleTagger, _own, plain.ROLES,
+        settings=Settings(depth=2, words_per_batch=2000, epochs=8), **_by_spans(_roles),
+    ),
     Task(
         "sentiment", _in_words(read_trees), _labels_of_trees, Classifier, _own, plain.SENTENCE,
-        _accuracy, Settings(learning_rate=0.001, epochs=6),
+        settings=Settings(learning_rate=0.001, epochs=6), **_by_labels(_texts),
     ),
-    Task("texts", read_labelled, _labels, Classifier, _own, plain.TEXT, _accuracy),
+    Task("texts", read_labelled, _labels, Classifier, _own, plain.TEXT, **_by_labels(_texts)),
     Task(
-        "entailment", read_pairs, _labels, Entailment, _both, plain.PAIR, _accuracy,
-        Settings(elmo="both", epochs=8),
+        "entailment", read_pairs, _labels, Entailment, _both, plain.PAIR,
+        settings=Settings(elmo="both", epochs=8), **_by_labels(_texts),
     ),
     Task(
-        "questions", read_squad, _no_labels, AnswerFinder, _question_and_context,
-        plain.QUESTION, _answer_f1,
+        "questions", read_squad, _no_labels, AnswerFinder, _question_and_context, plain.QUESTION,
+        _answer_f1,
         Settings(elmo="both", hidden=80, dropout=0.3, words_per_batch=4000, epochs=8),
     ),
     Task(

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from elmokit.tasks.metrics.score import Score
 from elmokit.tasks.plain import Plain, Split, words_by
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.words import Sentence, WordVectors
@@ -42,6 +43,7 @@ class Task:
     plain: Plain
     score: Callable[[Sequence[Example], Sequence[Answer]], Mapping[str, float]]  # main one first
     settings: Settings = field(default_factory=Settings)
+    by_label: Callable[[Sequence[Example], Sequence[Answer]], Mapping[str, Score]] | None = None
 
     def read(self, path: Path, *, split: str = "") -> Sequence[Example]:
         """The examples of a file; raw text in it is split as `plain` says, or in another way."""
