@@ -4,7 +4,8 @@
 
 Each recipe is the preset `english` with some settings replaced. It learns with one thread, from
 random weights, for as many updates as fill the minutes of processor time; its rate falls to a
-twentieth by the last. A recipe that has a line in `--out` is not measured again.
+twentieth by the last. A recipe that has a line in `--out` is not measured again: lines of one
+table must be of one kind of machine.
 """
 
 import argparse
@@ -47,6 +48,8 @@ RECIPES = {
     "constant rate": {"schedule": "constant"},
     "cosine": {"schedule": "cosine"},
     "dropout 0.1": {"dropout": 0.1},
+    "encoder every 4": {"encoder_every": 4},
+    "bfloat16": {"precision": "bfloat16"},
 }
 WARM_UP = 0.08  # share of the updates
 TIMED = 3  # updates that tell how long one takes, after a first
@@ -60,7 +63,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=6.0, help="of one core, for each recipe")
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES), choices=list(RECIPES))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--out", type=Path, default=Path("choose.jsonl"))
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/english/choose.jsonl"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data/tasks"))
     chosen = parser.parse_args()
     torch.set_num_threads(1)
