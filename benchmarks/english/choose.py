@@ -69,7 +69,8 @@ def main():
     torch.set_num_threads(1)
     corpus = Corpus.open(chosen.corpus)
     train, dev = (read_conllu(chosen.data / f"pos_ud_ewt/{p}.conllu.xz") for p in ("train", "dev"))
-    found = [json.loads(line) for line in chosen.out.open()] if chosen.out.exists() else []
+    lines = chosen.out.read_text().splitlines() if chosen.out.exists() else []
+    found = [json.loads(line) for line in lines]
     known = {(row["recipe"], row["minutes"], row["seed"]) for row in found}
     for name in chosen.recipes:
         if (name, chosen.minutes, chosen.seed) in known:
