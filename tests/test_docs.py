@@ -15,8 +15,6 @@ import elmokit
 from elmokit import formats
 from elmokit.config import SIZES
 from elmokit.model.language_model import LanguageModel
-from elmokit.model.softmax import Softmax
-from elmokit.text.vocabulary import Vocabulary
 from warm import warm_command
 
 ROOT = Path(__file__).parents[1]
@@ -43,14 +41,10 @@ for kind, code in json.load(sys.stdin):
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
-    """The published Small with random weights, as files and as a folder; a model to ask words."""
+    """The published Small with random weights, as files."""
     folder = tmp_path_factory.mktemp("docs") / "place"
     pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES["small"])))
     formats.save(pretrained, folder, format="bilm-tf")
-    formats.save(pretrained, folder / "elmo_small", format="bilm-tf")
-    words = ["<S>", "</S>", "<UNK>", "the", "cat", "sat", "on", "mat", "."]
-    model = LanguageModel(pretrained.model.bilm, Softmax(len(words), SIZES["small"].dim))
-    formats.save(elmokit.Pretrained(model, Vocabulary(words)), folder / "my_model")
     return folder
 
 

@@ -6,6 +6,8 @@ import os
 import re
 import resource
 import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -404,6 +406,42 @@ def test_time_passes_without_changing_what_is_learnt(corpus, uninterrupted, tmp_
 def test_a_folder_in_which_another_process_trains_is_left_alone(corpus, uninterrupted):
     with Claim(uninterrupted, "busy"), pytest.raises(InputError, match="another process trains"):
         pretrain(corpus, TINY, uninterrupted)
+
+
+SHORT = """
+import sys
+from dataclasses import replace
+import torch
+from elmokit.lm import step
+from elmokit.lm.corpus import Corpus
+from elmokit.lm.run import Run
+from elmokit.lm.settings import Settings
+
+torch.cpu.get_capabilities = lambda: {"avx512_bf16": True}
+step._NUMBERS_TO_LEARN_AT_ONCE = 0  # the readers learn side by side
+torch.set_num_threads(2)
+settings = eval(sys.argv[2])
+both = [replace(settings, precision=precision) for precision in ("float32", "bfloat16")]
+runs = [Run(Corpus.open(sys.argv[1]), own) for own in both]
+losses = [[loss for _ in range(6) for loss in run.update().losses] for run in runs]
+apart = [abs(a / b - 1) for a, b in zip(*losses)]
+assert 0 < max(apart) < 0.01, losses
+"""
+
+
+@pytest.mark.parametrize("softmax", ["sampled", "adaptive"])
+def test_bfloat16_learns_nearly_the_same(softmax, tmp_path):
+    make_corpus(tmp_path, SENTENCES, valid=SENTENCES[:6], shards=2)
+    settings = changed(softmax=softmax, dropout=0.0, cutoffs=(6,))
+    # Some machines announce bfloat16 instructions that they do not have: keep to older ones.
+    done = subprocess.run(
+        [sys.executable, "-c", SHORT, str(tmp_path), repr(settings)],
+        env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("capabilities", [{}, {"avx512_bf16": False}])

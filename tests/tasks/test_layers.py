@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
+from elmokit.tasks.feed import Feed, cut_text, spell_as_moses
 from elmokit.tasks.layers import FrozenLayers
-from elmokit.tasks.reading import Reading, cut_text, spell_as_moses
 
 SENTENCES = [("a", "b", "c"), ("d",), ("a", "b", "c"), ("e", "f")]
 
@@ -43,19 +43,19 @@ def test_a_text_is_cut_where_its_sentences_end():
     assert cut_text(TEXT) == [TEXT[:4], TEXT[4:8], TEXT[8:]]
     assert cut_text((".",)) == [(".",)]
     assert cut_text(("no", "end")) == [("no", "end")]
-    assert Reading(by_sentence=False, split="spaces")(TEXT) == [TEXT]
+    assert Feed(by_sentence=False, split="spaces")(TEXT) == [TEXT]
 
 
-TREEBANK = ("Wo", "n't", "she", "?", "``", "I", "do", "n’t", "--", "it", "’s", "-LRB-", "O’H", "…")
-MOSES = ("Won", "'t", "she", "?", '"', "I", "don", "'t", "-", "it", "'s", "(", "O'H", "...")
+TREEBANK = ("Wo", "n't", "she", "?", "``", "I", "do", "n’t", "—", "it", "’s", "-LRB-", "1–2", "…")
+MOSES = ("Won", "'t", "she", "?", '"', "I", "don", "'t", "-", "it", "'s", "(", "1-2", "...")
 
 
 def test_words_are_spelled_as_moses_writes_them_where_a_bilm_read_them_so():
     assert spell_as_moses(TREEBANK) == MOSES
     assert spell_as_moses(("n't",)) == ("n't",)
     assert spell_as_moses(("DO", "N'T")) == ("DON", "'T")
-    assert Reading(by_sentence=True, split="moses")(TREEBANK) == [MOSES[:4], MOSES[4:]]
-    assert Reading(by_sentence=True, split="spaces")(TREEBANK) == [TREEBANK[:4], TREEBANK[4:]]
+    assert Feed(by_sentence=True, split="moses")(TREEBANK) == [MOSES[:4], MOSES[4:]]
+    assert Feed(by_sentence=True, split="spaces")(TREEBANK) == [TREEBANK[:4], TREEBANK[4:]]
 
 
 def test_a_text_has_the_layers_of_its_sentences_one_after_another(model):

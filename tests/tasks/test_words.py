@@ -28,7 +28,7 @@ def test_a_bilm_that_learns_reads_texts_as_a_frozen_one(model):
     for by_sentence in (True, False):
         settings = changed(elmo="input", by_sentence=by_sentence)
         frozen = FrozenLayers(model, by_sentence=by_sentence)
-        found = WordVectors(LEXICON, settings, bilm=model.bilm, reading=frozen.reading)(texts)
+        found = WordVectors(LEXICON, settings, bilm=model.bilm, feed=frozen.feed)(texts)
         expected = WordVectors(LEXICON, settings, frozen=frozen)(texts).layers
         torch.testing.assert_close(
             found.layers[:, found.mask], expected[:, found.mask], atol=2e-3, rtol=1e-3
@@ -99,6 +99,8 @@ def test_rare_words_are_often_read_as_unknown_in_learning():
     forgotten = (read == unknown).all(2).sum(1)
     assert 25 < forgotten[0] < 90  # 0.25 of 2.25
     assert forgotten[1] < 5
+    again = WordVectors(Lexicon(lexicon.words), changed(elmo="none"))  # as one that is loaded
+    assert not again._forgotten.any()
 
 
 def test_a_word_has_one_row_however_it_is_written():

@@ -304,7 +304,8 @@ def _check_bfloat16(device: torch.device) -> None:
     if device.type == "cuda":
         possible = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
-        possible = device.type == "cpu" and torch.cpu.get_capabilities().get("avx512_bf16", False)
+        known: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()  # newer torch's
+        possible = device.type == "cpu" and bool(known.get("avx512_bf16"))
     if not possible:
         raise ConfigError(
             f"precision is bfloat16, which this {device} does not multiply; leave it float32"

@@ -55,15 +55,14 @@ def add_gradients(
 ) -> Learnt:
     """Add to the weights' gradients those of the mean loss of all directions, times `scale`.
 
-    If `short`, most products are bfloat16; what they are added up to is float32.
+    If `short`, products of the readers and the sampled softmax are bfloat16, sums float32.
 
     Each word type is encoded once for both readers, which learn at the same time: what they share,
     the word vectors and the softmax, is cut off before them and its gradient passed on after them.
     """
     bilm = model.bilm
-    with torch.autocast(chars.device.type, torch.bfloat16, enabled=short):
-        types = bilm.encode(chars)
-    vectors = types.detach().requires_grad_()
+    types = bilm.encode(chars)
+    vectors = types.detach().requires_grad_(types.requires_grad)
     answers = _Answers.of(model, readings)
     outputs, memories = list(state.output), list(state.memory)
     losses = [0.0] * len(readings)

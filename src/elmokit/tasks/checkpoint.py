@@ -74,7 +74,7 @@ def digest(
     task: str, settings: Settings, elmo: Embedder | None, train: Sequence[Any], dev: Sequence[Any]
 ) -> str:
     """What a run is a run of: the same for the same task, settings, biLM and examples."""
-    bilm = "" if elmo is None else elmo.pretrained.fingerprint()
+    bilm = () if elmo is None else (elmo.pretrained.fingerprint(), elmo.pretrained.split)
     found = hashlib.sha256(repr((_VERSION, task, bilm, asdict(settings))).encode())
     if settings.vectors:
         found.update(Path(settings.vectors).read_bytes())

@@ -18,10 +18,10 @@ from elmokit.formats.record import read_record
 from elmokit.model.language_model import LanguageModel
 from elmokit.tasks.batches import batches_in_order
 from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.feed import Feed
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import Lexicon
 from elmokit.tasks.plain import words_by
-from elmokit.tasks.reading import Reading
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
 from elmokit.tasks.words import WordVectors
@@ -113,11 +113,13 @@ def make_head(
                 raise ConfigError(
                     f"layers {layers.layers} were worked out, but the settings mix {frozen.layers}"
                 )
-            if layers is not None and layers.reading != frozen.reading:
-                raise ConfigError(f"by_sentence is {settings.by_sentence}, the layers' is not")
+            if layers is not None and layers.feed != frozen.feed:
+                raise ConfigError(
+                    f"the layers were worked out with {layers.feed}, not {frozen.feed}"
+                )
             frozen = layers or frozen
-    reading = None if elmo is None else Reading(settings.by_sentence, elmo.pretrained.split)
-    words = WordVectors(lexicon, settings, frozen=frozen, bilm=bilm, reading=reading)
+    feed = None if elmo is None else Feed(settings.by_sentence, elmo.pretrained.split)
+    words = WordVectors(lexicon, settings, frozen=frozen, bilm=bilm, feed=feed)
     return task.make(words, labels)
 
 
@@ -192,8 +194,10 @@ def _load_elmo(folder: Path, fingerprint: str, device: torch.device) -> Embedder
 
 def _replace_elmo(elmo: Embedder, folder: Path, fingerprint: str | None) -> None:
     place = folder / ELMO
-    if place.is_dir() and formats.load(place).fingerprint() == fingerprint:
-        return
+    if place.is_dir():
+        there = formats.load(place)
+        if (there.fingerprint(), there.split) == (fingerprint, elmo.pretrained.split):
+            return
     new, old = folder / ".elmo.new", folder / ".elmo.old"
     for left in (new, old):
         shutil.rmtree(left, ignore_errors=True)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from elmokit.embedder import Embedder
-from elmokit.tasks.reading import Reading, Words
+from elmokit.tasks.feed import Feed, Words
 
 
 class FrozenLayers:
@@ -22,7 +22,7 @@ class FrozenLayers:
         self, embedder: Embedder, layers: Sequence[int] = (), *, by_sentence: bool = True
     ) -> None:
         self._embedder = embedder
-        self.reading = Reading(by_sentence, embedder.pretrained.split)
+        self.feed = Feed(by_sentence, embedder.pretrained.split)
         self.layers = tuple(layers) or tuple(range(embedder.layers))
         self.dim = embedder.dim
         self._known: dict[Words, npt.NDArray[np.float16]] = {}
@@ -55,7 +55,7 @@ class FrozenLayers:
         padded = np.zeros((len(self.layers), len(texts), steps, self.dim), np.float16)
         for place, text in enumerate(texts):
             at = 0
-            for words in self.reading(text):
+            for words in self.feed(text):
                 known = self._known.get(words)
                 own = found[words] if known is None else known
                 padded[:, place, at : at + len(words)] = own
@@ -64,5 +64,5 @@ class FrozenLayers:
 
     def _unknown(self, texts: Iterable[Words]) -> list[Words]:
         """The sentences of texts whose layers are not known, each once."""
-        cut = (words for text in texts for words in self.reading(text))
+        cut = (words for text in texts for words in self.feed(text))
         return list(dict.fromkeys(words for words in cut if words not in self._known))

@@ -172,8 +172,8 @@ def _new_head(
     head = make_head(task, settings, lexicon=lexicon, labels=labels, elmo=elmo, layers=layers)
     if elmo is not None:
         drawn = np.random.default_rng(settings.seed).permutation(len(sentences))[:_SETTLED_BY]
-        assert head.words.reading is not None
-        some = [words for n in drawn for words in head.words.reading(sentences[n])]
+        assert head.words.feed is not None
+        some = [words for n in drawn for words in head.words.feed(sentences[n])]
         head.words.settle(elmo.embed(some, layers=settings.layers or range(elmo.layers)))
     if vectors is not None:
         head.words.begin_with(given, vectors)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import FormatError
-from elmokit.tasks.reading import PLAIN_QUOTES
+from elmokit.tasks.feed import PLAIN_QUOTES
 
 Vector = npt.NDArray[np.float32]
 
@@ -24,21 +24,21 @@ class Lexicon:
     """The rows of words, whose case does not matter, nor how quotes are drawn.
 
     Row 0 is padding, 1 any other word. `counts` says how often the training text has each row's
-    word; nobody asks for those two's.
+    word; without limit where that is not known.
     """
 
     def __init__(self, words: Sequence[str], counts: Mapping[str, int] = MappingProxyType({})):
         self.words = list(words)
         self._rows = {word: row for row, word in enumerate(words, _FIRST)}
-        own = [float(counts.get(word, 0)) for word in words]
+        own = [counts.get(word, math.inf) for word in words]
         self.counts = torch.tensor([math.inf] * _FIRST + own)
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[str]], *, others: Iterable[str] = ()) -> "Lexicon":
         """The words that occur at least twice, the commonest first, then others."""
-        counts = Counter(_key(word) for words in sentences for word in words)
+        counts = Counter(key_of(word) for words in sentences for word in words)
         own = [word for word, count in counts.most_common() if count > 1]
-        return cls(list(dict.fromkeys([*own, *map(_key, others)])), counts)
+        return cls(list(dict.fromkeys([*own, *map(key_of, others)])), counts)
 
     def __len__(self) -> int:
         return len(self.words) + _FIRST
@@ -48,11 +48,12 @@ class Lexicon:
         steps = max(map(len, sentences))
         rows = np.full((len(sentences), steps), PADDING)
         for place, words in enumerate(sentences):
-            rows[place, : len(words)] = [self._rows.get(_key(w), UNKNOWN) for w in words]
+            rows[place, : len(words)] = [self._rows.get(key_of(w), UNKNOWN) for w in words]
         return torch.from_numpy(rows)
 
 
-def _key(word: str) -> str:
+def key_of(word: str) -> str:
+    """What is the same for all ways to write a word that have one row."""
     return word.lower().translate(PLAIN_QUOTES)
 
 
@@ -60,7 +61,7 @@ def read_vectors(path: Path) -> tuple[list[str], Tensor]:
     """The words of a file of vectors, in its order, and their vectors, (words, dim).
 
     A word and its numbers a line, as word2vec (with a line of sizes first) and GloVe write them. Of
-    words that differ in case only the first counts.
+    words that differ in case or quotes only the first counts.
     """
     rows: dict[str, Vector] = {}
     dim = 0
@@ -77,7 +78,7 @@ def read_vectors(path: Path) -> tuple[list[str], Tensor]:
                     "file of vectors has a word and its numbers a line"
                 )
             try:
-                rows.setdefault(parts[0].lower(), np.array(parts[1:], np.float32))
+                rows.setdefault(key_of(parts[0]), np.array(parts[1:], np.float32))
             except ValueError:
                 raise FormatError(f"{path}, line {number}: not all numbers after a word") from None
     if not rows:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from elmokit.tasks.context import Context, drop, even
 from elmokit.tasks.data.example import Question
+from elmokit.tasks.lexicon import key_of
 from elmokit.tasks.task import Head
 from elmokit.tasks.words import Read, Sentence, WordVectors
 
@@ -130,8 +131,8 @@ def mark_shared(pairs: Sequence[tuple[Sentence, Sentence]]) -> tuple[Tensor, Ten
 def _marks(texts: Sequence[Sentence], others: Sequence[Sentence]) -> Tensor:
     marks = np.zeros((len(texts), max(map(len, texts)), 2), np.float32)
     for row, words, other in zip(marks, texts, others, strict=True):
-        whole = {word.lower() for word in other}
+        own, whole = [key_of(word) for word in words], {key_of(word) for word in other}
         stems = {word[:_STEM] for word in whole}
-        row[: len(words), 0] = [word.lower() in whole for word in words]
-        row[: len(words), 1] = [word.lower()[:_STEM] in stems for word in words]
+        row[: len(words), 0] = [word in whole for word in own]
+        row[: len(words), 1] = [word[:_STEM] in stems for word in own]
     return torch.from_numpy(marks)

@@ -15,9 +15,9 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.encoder import CharacterEncoder
 from elmokit.model.mix import ScalarMix
 from elmokit.tasks.context import drop, even
+from elmokit.tasks.feed import Feed
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import PADDING, UNKNOWN, Lexicon
-from elmokit.tasks.reading import Reading
 from elmokit.tasks.settings import Settings
 from elmokit.text.alphabet import ByteAlphabet
 from elmokit.text.batch import Batch, place_words
@@ -60,11 +60,11 @@ class WordVectors(nn.Module):
         *,
         frozen: FrozenLayers | None = None,
         bilm: BiLM | None = None,
-        reading: Reading | None = None,
+        feed: Feed | None = None,
     ) -> None:
         super().__init__()
         self.lexicon, self.settings = lexicon, settings
-        self.frozen, self.bilm, self.reading = frozen, bilm, reading
+        self.frozen, self.bilm, self.feed = frozen, bilm, feed
         self.table, self.encoder = None, None
         if settings.word_dim:
             self.table = nn.Embedding(len(lexicon), settings.word_dim, padding_idx=PADDING)
@@ -204,10 +204,10 @@ class WordVectors(nn.Module):
         if self.frozen is not None:
             return self.frozen(sentences).to(self._device)
         assert self.bilm is not None
-        assert self.reading is not None
+        assert self.feed is not None
         assert self.bilm.config.characters is not None
         alphabet = ByteAlphabet(self.bilm.config.characters.width)
-        cut = [self.reading(text) for text in sentences]
+        cut = [self.feed(text) for text in sentences]
         batch = Batch.from_sentences([*chain.from_iterable(cut)], alphabet).to(self._device)
         layers, _ = self.bilm.read(self.bilm.encode(batch.chars), batch.words, layers=self.layers)
         # Without the marks of a sentence's ends: (words, layers, dim) of each sentence.

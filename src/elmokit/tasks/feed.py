@@ -1,23 +1,24 @@
-"""A task's text becomes the sentences that a biLM reads: cut, and spelled as its own text was."""
+"""A task's text becomes the sentences that a biLM is fed: cut, and spelled as its own text was."""
 
 from dataclasses import dataclass
 
 Words = tuple[str, ...]
 
-PLAIN_QUOTES = str.maketrans("“”„‘’", '"""\'\'')
+PLAIN_QUOTES = str.maketrans("“”„«»‘’‚´`", '"' * 5 + "'" * 5)
 
 _ENDS = frozenset(".!?")
 _CLOSES = frozenset(['"', "'", "''", "”", "’", "»", ")", "]", "}"])
 # What treebanks write, and what is left of it where Moses has been.
 _MOSES = {
-    "``": '"', "''": '"', "--": "-", "—": "-", "–": "-", "…": "...", "-LRB-": "(", "-RRB-": ")",
-    "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
+    "``": '"', "''": '"', "—": "-", "…": "...", "-LRB-": "(", "-RRB-": ")", "-LSB-": "[",
+    "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
 }  # fmt: skip
+_MOSES_LETTERS = PLAIN_QUOTES | {ord("–"): ord("-")}
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a biLM reads texts: whole or sentence by sentence, and how its own text was split."""
+class Feed:
+    """How a biLM is fed: whole texts or sentence by sentence; and how its own text was split."""
 
     by_sentence: bool
     split: str
@@ -47,7 +48,7 @@ def spell_as_moses(words: Words) -> Words:
 
     A biLM of such text has never met a treebank's way; there are as many words after it.
     """
-    found = [_MOSES.get(word, word.translate(PLAIN_QUOTES)) for word in words]
+    found = [_MOSES.get(word, word.translate(_MOSES_LETTERS)) for word in words]
     for place, word in enumerate(found[1:], 1):
         if word.lower() == "n't":
             found[place - 1] += word[0]
