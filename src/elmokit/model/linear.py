@@ -17,7 +17,7 @@ _ROWS_LAID_OUT_FOR = 16
 # Float32 weights up to this many (4 MB) stay in the caches of two cores from step to step.
 NUMBERS_IN_CACHE = 2**20
 
-# Numbers of rows at which a layout must give a row the same bits.
+# Numbers of rows at which a layout must give a row the same bits, whichever of them it is.
 _ROWS_TRIED = (1, 2, 3, 5, 8, 12, 16, 17, 24, 33, 48, 64, 100, 256, 512)
 
 
@@ -135,11 +135,16 @@ class TurnedProduct:
         torch.add(sums, self(rows), out=out)
 
     def keeps_bits(self) -> bool:
-        """Whether a row has the same bits at every number of rows tried."""
+        """Whether a row has the same bits at every number of rows tried, also in another place."""
         drawn = torch.Generator().manual_seed(0)
-        rows = torch.randn(max(_ROWS_TRIED), len(self._weight), generator=drawn)
+        most = max(_ROWS_TRIED) + len(_ROWS_TRIED)
+        rows = torch.randn(most, len(self._weight), generator=drawn)
         whole = self(rows)
-        return all(torch.equal(self(rows[:count]), whole[:count]) for count in _ROWS_TRIED)
+        return all(
+            torch.equal(self(rows[start : start + count]), whole[start : start + count])
+            for place, count in enumerate(_ROWS_TRIED)
+            for start in {0, place}
+        )
 
 
 class PackedProduct:
