@@ -13,7 +13,7 @@ from made import make_corpus
 SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3
 TINY = {
     "dim": 8, "cell_dim": 12, "filters": ((1, 6), (2, 6)), "width": 12, "character_dim": 4,
-    "lanes": 4, "steps": 5, "negatives": 6,
+    "steps": 5, "negatives": 6,
 }  # fmt: skip
 
 
@@ -24,6 +24,7 @@ def choose(script, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     module = script("choose")
     monkeypatch.setitem(PRESETS, "english", replace(PRESETS["english"], **TINY))
+    monkeypatch.setattr(module, "BASE", {"schedule": "linear", "lanes": 4})
     monkeypatch.setattr("elmokit.tasks.probe._UPDATES", 5)
     return module
 
@@ -36,14 +37,14 @@ def test_a_recipe_is_measured_once(choose, monkeypatch, tmp_path, capsys):
         rows = f"1\tthe\t_\tDET{rest}\n2\tcat\t_\tNOUN{rest}\n3\tsat\t_\tVERB{rest}\n"
         (tmp_path / "pos_ud_ewt" / f"{part}.conllu.xz").write_text(rows + "\n")
     given = ["choose.py", tmp_path / "corpus", "--out", tmp_path / "out.jsonl", "--data", tmp_path]
-    recipes = ["--minutes", "0.001", "--recipes", "preset", "rate 0.004"]
+    recipes = ["--minutes", "0.001", "--recipes", "base", "rate 0.004"]
     monkeypatch.setattr(sys, "argv", [*map(str, given), *recipes])
     choose.main()
     told = capsys.readouterr().out
     assert told.startswith("| recipe | core-minutes | words | perplexity |")
     assert told.count("| 0.001 |") == 2
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [row["recipe"] for row in found] == ["preset", "rate 0.004"]
+    assert [row["recipe"] for row in found] == ["base", "rate 0.004"]
     assert all(row["words"] == 20 * row["updates"] >= 40 for row in found)
     assert all(1 < row["perplexity"] < 20 for row in found)
     monkeypatch.setattr(choose, "learn", None)  # nothing is left to learn
