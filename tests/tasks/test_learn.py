@@ -182,8 +182,10 @@ def test_vectors_of_a_file_are_where_words_begin(tmp_path):
     words = trained.head.words
     rows = words.lexicon.rows([("CAT", "Wombat", "never")])[0]
     assert words.table.weight[rows[0]].tolist() == [1] * 8
-    assert words.table.weight[rows[1]].tolist() == [2] * 8
-    assert rows[2] == 1
+    assert len(words.table.weight) == words.lexicon.learnt == rows[1]  # no wombat to learn from
+    read = words([("Wombat", "cat", "never")]).vectors[0, :, :8]
+    assert read[:2].tolist() == [[2] * 8, [1] * 8]
+    assert torch.equal(read[2], words.table.weight[1])
     with pytest.raises(InputError, match="vectors of 8 numbers, but word_dim is 9; say word_dim 8"):
         learn(
             task,

@@ -70,6 +70,20 @@ def test_given_vectors_stay_and_others_learn():
     assert torch.equal(before[row], torch.ones(8))
 
 
+def test_only_words_of_the_training_text_learn():
+    torch.manual_seed(0)
+    given = ["once", "Elsewhere", "twice"]
+    lexicon = Lexicon.of([["twice", "twice", "once", "rare"]], others=given)
+    assert (lexicon.words, lexicon.learnt) == (["twice", "once", "elsewhere"], 4)
+    settings = changed(elmo="none", characters=0, dropout=0.0, vectors="x")
+    words = WordVectors(lexicon, settings)
+    words.begin_with(given, torch.arange(3.0)[:, None].expand(3, 8))
+    read = words.eval()([["twice", "elsewhere", "once"]]).vectors
+    assert read[0, :, 0].tolist() == [2, 1, 0]
+    read.sum().backward()
+    assert words.table.weight.grad[:, 0].tolist() == [0, 0, 1, 1]
+
+
 def test_words_compared_are_as_alike_in_learning_as_in_use(model):
     """On average: what is missing of one sentence is not what is missing of another."""
     torch.manual_seed(0)

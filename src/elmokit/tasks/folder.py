@@ -65,11 +65,12 @@ class TaskRecord:
     """What task.json says."""
 
     format: Literal["elmokit-task"]
-    version: Literal[5]
+    version: Literal[6]
     task: str
     settings: Settings
     labels: tuple[str, ...]
     words: tuple[str, ...]
+    learnt: int  # rows of words that the training text has
     elmo: str | None  # the fingerprint of the biLM; None for a baseline
     scores: dict[str, float]
     epoch: int
@@ -128,11 +129,12 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
     head, settings = trained.head, trained.head.words.settings
     record = TaskRecord(
         "elmokit-task",
-        5,
+        6,
         trained.task.name,
         settings,
         tuple(head.labels),
         tuple(head.words.lexicon.words),
+        head.words.lexicon.learnt,
         None if elmo is None else elmo.pretrained.fingerprint(),
         trained.scores,
         trained.epoch,
@@ -165,9 +167,8 @@ def load_trained(
     if record.elmo is not None:
         elmo = _load_elmo(folder, record.elmo, device)
     task = tasks[record.task]
-    head = make_head(
-        task, record.settings, lexicon=Lexicon(record.words), labels=record.labels, elmo=elmo
-    )
+    lexicon = Lexicon(record.words, learnt=record.learnt)
+    head = make_head(task, record.settings, lexicon=lexicon, labels=record.labels, elmo=elmo)
     shapes = {name: tuple(tensor.shape) for name, tensor in _own_weights(head).items()}
     weights = read_tensors(folder / WEIGHTS, shapes)
     head.load_state_dict(weights, strict=False)

@@ -23,22 +23,31 @@ _FIRST = 2
 class Lexicon:
     """The rows of words, whose case does not matter, nor how quotes are drawn.
 
-    Row 0 is padding, 1 any other word. `counts` says how often the training text has each row's
-    word; without limit where that is not known.
+    Row 0 is padding, 1 any other word. The training text has the words of the first `learnt` rows,
+    all if None; `counts` says how often, without limit where that is not known.
     """
 
-    def __init__(self, words: Sequence[str], counts: Mapping[str, int] = MappingProxyType({})):
+    def __init__(
+        self,
+        words: Sequence[str],
+        counts: Mapping[str, int] = MappingProxyType({}),
+        *,
+        learnt: int | None = None,
+    ) -> None:
         self.words = list(words)
+        self.learnt = len(self) if learnt is None else learnt
         self._rows = {word: row for row, word in enumerate(words, _FIRST)}
         own = [counts.get(word, math.inf) for word in words]
         self.counts = torch.tensor([math.inf] * _FIRST + own)
 
     @classmethod
     def of(cls, sentences: Iterable[Sequence[str]], *, others: Iterable[str] = ()) -> "Lexicon":
-        """The words that occur at least twice, the commonest first, then others."""
+        """The words that occur at least twice, or once and among others; then those others."""
         counts = Counter(key_of(word) for words in sentences for word in words)
-        own = [word for word, count in counts.most_common() if count > 1]
-        return cls(list(dict.fromkeys([*own, *map(key_of, others)])), counts)
+        known = dict.fromkeys(map(key_of, others))
+        own = [word for word, count in counts.most_common() if count > 1 or word in known]
+        rest = [word for word in known if word not in counts]
+        return cls([*own, *rest], counts, learnt=len(own) + _FIRST)
 
     def __len__(self) -> int:
         return len(self.words) + _FIRST

@@ -51,6 +51,7 @@ class WordVectors(nn.Module):
     deviation: Tensor  # (layers, dim)
     usual: Tensor  # the mean of what characters say: without it, dropout does not shake the rest
     spread: Tensor  # its deviation
+    given: Tensor  # vectors of words that the training text does not have
     _forgotten: Tensor  # how often learning reads each word as unknown
 
     def __init__(
@@ -67,7 +68,9 @@ class WordVectors(nn.Module):
         self.frozen, self.bilm, self.feed = frozen, bilm, feed
         self.table, self.encoder = None, None
         if settings.word_dim:
-            self.table = nn.Embedding(len(lexicon), settings.word_dim, padding_idx=PADDING)
+            self.table = nn.Embedding(lexicon.learnt, settings.word_dim, padding_idx=PADDING)
+            rest = len(lexicon) - lexicon.learnt
+            self.register_buffer("given", torch.zeros(rest, settings.word_dim))
             bound = (3 / settings.word_dim) ** 0.5  # vectors one long
             nn.init.uniform_(self.table.weight[UNKNOWN:], -bound, bound)
             chance = _FORGOTTEN / (_FORGOTTEN + lexicon.counts)
@@ -114,7 +117,7 @@ class WordVectors(nn.Module):
             if self.training:
                 forgotten = torch.rand(rows.shape, device=self._device) < self._forgotten[rows]
                 rows = rows.masked_fill(forgotten & mask, UNKNOWN)
-            parts.append(self.table(rows))
+            parts.append(self._looked_up(rows))
         if self.encoder is not None:
             parts.append(self._spelled(sentences))
         parts = [drop(part, self.settings.dropout, self.training) for part in parts]
@@ -162,14 +165,17 @@ class WordVectors(nn.Module):
         }
 
     def begin_with(self, words: Sequence[str], vectors: Tensor) -> None:
-        """Begin with given vectors of words, which learn or do not, as the settings say."""
+        """Begin with given vectors of words; those of the training text learn, if settings let."""
         assert self.table is not None
         rows = self.lexicon.rows([words])[0]
+        own = rows < self.lexicon.learnt
+        learning = rows[own]
         with torch.no_grad():
-            self.table.weight[rows] = vectors
+            self.table.weight[learning] = vectors[own]
+        self.given[rows[~own] - self.lexicon.learnt] = vectors[~own]
         if self.settings.freeze_vectors:
             self.table.weight.register_hook(
-                lambda grad: grad.index_fill(0, rows.to(grad.device), 0)
+                lambda grad: grad.index_fill(0, learning.to(grad.device), 0)
             )
 
     def settle(self, layers: Sequence[npt.NDArray[np.float32]]) -> None:
@@ -192,6 +198,16 @@ class WordVectors(nn.Module):
             every = tuple(range(self.bilm.config.layers + 1))
             return self.settings.layers or every, self.bilm.config.vector_dim
         return (), 0
+
+    def _looked_up(self, rows: Tensor) -> Tensor:  # (sentences, steps) -> (…, word_dim)
+        """The vectors of rows: those that learn, and those that are only given."""
+        assert self.table is not None
+        learnt = self.lexicon.learnt
+        own: Tensor = self.table(rows.clamp(max=learnt - 1))
+        if not len(self.given):
+            return own
+        rest = F.embedding((rows - learnt).clamp(min=0), self.given)
+        return torch.where((rows < learnt)[..., None], own, rest)
 
     def _layers(self, sentences: Sequence[Sentence]) -> Tensor | None:
         """The layers, each number less its mean and divided by its deviation."""
