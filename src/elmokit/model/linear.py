@@ -18,7 +18,7 @@ _ROWS_LAID_OUT_FOR = 16
 NUMBERS_IN_CACHE = 2**20
 
 # Numbers of rows at which a layout must give a row the same bits, whichever of them it is.
-_ROWS_TRIED = (1, 2, 3, 5, 8, 12, 16, 17, 24, 33, 48, 64, 100, 256, 512)
+_ROWS_TRIED = (1, 2, 3, 5, 8, 12, 16, 17, 24, 33, 48, 64, 100, 512)
 
 
 class Product(Protocol):
