@@ -40,13 +40,15 @@ TEXT = ("He", "left", ".", '"', "Why", "?", "!", '"', "No", "one", "( yes )", "k
 
 
 def test_a_text_is_cut_where_its_sentences_end():
-    assert cut_text(TEXT) == [TEXT[:4], TEXT[4:8], TEXT[8:]]
+    assert cut_text(TEXT) == [TEXT[:3], TEXT[3:8], TEXT[8:]]
     assert cut_text((".",)) == [(".",)]
     assert cut_text(("no", "end")) == [("no", "end")]
+    said = ("He", "said", '"', "I", "know", ".", "I", "do", ".", '"', "Then", "he", "left", ".")
+    assert cut_text(said) == [said[:6], said[6:10], said[10:]]
     assert Feed(by_sentence=False, split="spaces")(TEXT) == [TEXT]
 
 
-TREEBANK = ("Wo", "n't", "she", "?", "``", "I", "do", "n’t", "—", "it", "’s", "-LRB-", "1–2", "…")
+TREEBANK = ("Wo", "n't", "she", "?", "``", "I", "do", "n’t", "--", "it", "’s", "-LRB-", "1–2", "…")
 MOSES = ("Won", "'t", "she", "?", '"', "I", "don", "'t", "-", "it", "'s", "(", "1-2", "...")
 
 

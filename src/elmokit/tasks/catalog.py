@@ -153,7 +153,7 @@ _TASKS = (
     Task("texts", read_labelled, _labels, Classifier, _own, plain.TEXT, **_by_labels(_texts)),
     Task(
         "entailment", read_pairs, _labels, Entailment, _both, plain.PAIR,
-        settings=Settings(elmo="both", epochs=8), **_by_labels(_texts),
+        settings=Settings(elmo="both", dropout=0.3, epochs=8), **_by_labels(_texts),
     ),
     Task(
         "questions", read_squad, _no_labels, AnswerFinder, _question_and_context, plain.QUESTION,

@@ -92,7 +92,8 @@ class Coreference(Head):
 
     def _rank(self, document: Document) -> Ranked:
         own, said = self._read(document.sentences)
-        first, last, vectors = self._spans(document, own, said)
+        first, last, whole = self._spans(document, own, said)
+        vectors = self._drop(whole[None])[0]
         mentioned = self.mention(vectors)[:, 0]
         spans = list(zip(first.tolist(), last.tolist(), strict=True))
         keep = min(len(first), max(_FEWEST, int(_SHARE * len(said))))
@@ -100,16 +101,18 @@ class Coreference(Head):
         order = (first[kept] * len(said) + last[kept]).argsort()
         kept = kept[order]
         # Being a mention speaks for no antecedent, being none against all.
-        vectors, likely = vectors[kept], F.logsigmoid(mentioned[kept])
+        likely = F.logsigmoid(mentioned[kept])
+        # All spans miss the same numbers; of a product, only one factor does, or it is too loud.
+        vectors, whole = vectors[kept], whole[kept]
 
         count = min(_ANTECEDENTS, keep)
         place = torch.arange(keep, device=said.device)
         distance = place[:, None] - place
-        rough = likely[:, None] + likely + self.rough(vectors) @ vectors.t()
+        rough = likely[:, None] + likely + self.rough(vectors) @ whole.t()
         rough = rough + self.near(_bucket(distance))[..., 0]
         best, places = rough.masked_fill(distance <= 0, -torch.inf).topk(count, 1)
         fine = self.later(vectors)[:, None] + F.embedding(places, self.earlier(vectors))
-        fine = fine + self.alike(vectors[:, None] * F.embedding(places, vectors))
+        fine = fine + self.alike(vectors[:, None] * F.embedding(places, whole))
         fine = self._drop((fine + self.distance(_bucket(place[:, None] - places))).relu())
         scores = (best + self.pair(fine)[..., 0]).masked_fill(best == -torch.inf, -torch.inf)
         scores = torch.cat([scores.new_zeros(keep, 1), scores], 1)
@@ -159,8 +162,7 @@ class Coreference(Head):
             firsts.append(start)
             lasts.append(start + width)
             vectors.append(begin[start] + end[start + width] + head + self.width.weight[width])
-        kept = self._drop(torch.cat(vectors).relu()[None])[0]
-        return torch.cat(firsts), torch.cat(lasts), kept
+        return torch.cat(firsts), torch.cat(lasts), torch.cat(vectors).relu()
 
     def _drop(self, vectors: Tensor) -> Tensor:
         return drop(vectors, self.words.settings.dropout, self.training)

@@ -47,7 +47,8 @@ class Entailment(Head):
         second: list[Sentence] = [example.second for example in examples]
         reads = self.words(first), self.words(second)
         said = [
-            self.words.compared(self.context(read.vectors, read.mask), read, 0.0) for read in reads
+            self.words.compared(self.context(read.vectors, read.mask), read, 0.0)[0]
+            for read in reads
         ]
         found = _aligned(said[0], reads[0].mask, said[1], reads[1].mask)
         pooled = []

@@ -10,7 +10,7 @@ _ENDS = frozenset(".!?")
 _CLOSES = frozenset(['"', "'", "''", "”", "’", "»", ")", "]", "}"])
 # What treebanks write, and what is left of it where Moses has been.
 _MOSES = {
-    "``": '"', "''": '"', "—": "-", "…": "...", "-LRB-": "(", "-RRB-": ")", "-LSB-": "[",
+    "``": '"', "''": '"', "—": "-", "--": "-", "…": "...", "-LRB-": "(", "-RRB-": ")", "-LSB-": "[",
     "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
 }  # fmt: skip
 _MOSES_LETTERS = PLAIN_QUOTES | {ord("–"): ord("-")}
@@ -32,10 +32,15 @@ class Feed:
 
 
 def cut_text(words: Words) -> list[Words]:
-    """The sentences of a text: cut after . ! or ? and the quotes and brackets that close there."""
-    found, first, ended = [], 0, False
+    """The sentences of a text: cut after . ! or ? and the quotes and brackets that close there.
+
+    Of straight quotes, every second one closes.
+    """
+    found, first, ended, quoted = [], 0, False, False
     for place, word in enumerate(words):
         ends, closes = word in _ENDS, word in _CLOSES
+        if word == '"':
+            closes, quoted = quoted, not quoted
         if ended and not (ends or closes):
             found.append(words[first:place])
             first = place

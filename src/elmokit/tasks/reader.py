@@ -34,7 +34,7 @@ class AnswerFinder(Head):
         said = self.context.dim + words.output_dim
         self.meet = Alike(said)
         self.merge = nn.Sequential(nn.Linear(4 * said, hidden), nn.ReLU())
-        self.ponder = Context(hidden, settings.hidden, dropout=settings.dropout)
+        self.ponder = Context(hidden, settings.hidden)
         self.look = Alike(hidden)
         self.add = nn.Sequential(nn.Linear(3 * hidden, hidden), nn.ReLU())
         self.to_begin = Context(hidden, settings.hidden, dropout=settings.dropout)
@@ -71,7 +71,7 @@ class AnswerFinder(Head):
         asked = self.words([example.question for example in examples])
         text = self.words([example.context for example in examples])
         marks = mark_shared([(example.question, example.context) for example in examples])
-        question, said = (
+        (question, _), (said, told) = (
             self._read(read, marked.to(read.vectors))
             for read, marked in zip((asked, text), marks, strict=True)
         )
@@ -79,15 +79,16 @@ class AnswerFinder(Head):
         alike = self.meet(said, question).masked_fill(~asked.mask[:, None], -torch.inf)
         found = alike.softmax(2) @ question
         weights = alike.amax(2).masked_fill(~text.mask, -torch.inf).softmax(1)
-        whole = (weights[:, :, None] * said).sum(1, keepdim=True).expand_as(said)
+        whole = (weights[:, :, None] * told).sum(1, keepdim=True).expand_as(said)
         merged = self._drop(self.merge(torch.cat([said, found, said * found, said * whole], -1)))
 
         pondered = even(self.ponder(merged, text.mask))
         itself = torch.eye(pondered.shape[1], dtype=torch.bool, device=pondered.device)
         hidden = ~text.mask[:, None] | itself
-        others = self.look(pondered, pondered).masked_fill(hidden, -1e4).softmax(2)
+        own = self._drop(pondered)
+        others = self.look(own, pondered).masked_fill(hidden, -1e4).softmax(2)
         seen = others.masked_fill(hidden, 0) @ pondered  # a text of one word sees nothing
-        added = self.add(torch.cat([pondered, seen, pondered * seen], -1))
+        added = self.add(torch.cat([own, seen, own * seen], -1))
         known = self._drop(merged + added)
 
         beginning = self.to_begin(known, text.mask)
@@ -96,7 +97,7 @@ class AnswerFinder(Head):
         begins, ends = (s.masked_fill(~text.mask, -torch.inf) for s in (begins, ends))
         return begins, ends
 
-    def _read(self, read: Read, marks: Tensor) -> Tensor:
+    def _read(self, read: Read, marks: Tensor) -> tuple[Tensor, Tensor]:
         said = self.context(torch.cat([read.vectors, marks], -1), read.mask)
         return self.words.compared(said, read, self.words.settings.dropout)
 

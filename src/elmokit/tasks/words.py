@@ -136,20 +136,23 @@ class WordVectors(nn.Module):
             return hidden
         return torch.cat([hidden, drop(mixed, self.settings.elmo_dropout, self.training)], -1)
 
-    def compared(self, hidden: Tensor, read: Read, dropout: float) -> Tensor:
+    def compared(self, hidden: Tensor, read: Read, dropout: float) -> tuple[Tensor, Tensor]:
         """The same for words that are compared with others, of mean 0 and variance 1 each.
 
         Numbers go missing afterwards, `dropout` of what was said: before, what is left would be
         made louder, and in use, where nothing is missing, words would seem more alike than in
-        learning.
+        learning. The second answer is whole: two words of a sentence miss the same numbers, and
+        for the same reason only one factor of their product may miss any.
         """
         mixed = self._mixed("output", read.layers, read.mask)
         if mixed is None:
-            return drop(even(hidden), dropout, self.training)
+            whole = even(hidden)
+            return drop(whole, dropout, self.training), whole
         whole = even(torch.cat([hidden, mixed], -1))
         said, told = whole.split([hidden.shape[-1], self.elmo_dim], -1)
         parts = (said, dropout), (told, self.settings.elmo_dropout)
-        return torch.cat([drop(part, share, self.training) for part, share in parts], -1)
+        kept = torch.cat([drop(part, share, self.training) for part, share in parts], -1)
+        return kept, whole
 
     def penalty(self) -> Tensor:
         """λ‖w‖² of the mixes, for the loss."""
