@@ -76,19 +76,19 @@ def main():
     train, dev = (read_conllu(chosen.data / f"pos_ud_ewt/{p}.conllu.xz") for p in ("train", "dev"))
     lines = chosen.out.read_text().splitlines() if chosen.out.exists() else []
     found = [json.loads(line) for line in lines]
-    known = {(row["recipe"], row["minutes"], row["seed"]) for row in found}
+    shown = []
     for name in chosen.recipes:
-        if (name, chosen.minutes, chosen.seed) in known:
-            continue
-        run, updates = learn(corpus, RECIPES[name], 60 * chosen.minutes, chosen.seed)
-        row = {"recipe": name, "minutes": chosen.minutes, "seed": chosen.seed, "updates": updates}
-        row["words"] = updates * run.words_per_update
-        row["perplexity"] = validate(run.pretrained, corpus.valid, words=VALID_WORDS).score
-        row["pos"] = probe_layers(Embedder(run.pretrained), train[:PROBE_SENTENCES], dev)
-        found.append(row)
-        with chosen.out.open("a") as file:
-            file.write(json.dumps(row) + "\n")
-    show([row for row in found if row["recipe"] in chosen.recipes])
+        asked = {"recipe": name, "minutes": chosen.minutes, "seed": chosen.seed, "base": BASE}
+        row = next((row for row in found if asked.items() <= row.items()), None)
+        if row is None:
+            run, updates = learn(corpus, RECIPES[name], 60 * chosen.minutes, chosen.seed)
+            row = {**asked, "updates": updates, "words": updates * run.words_per_update}
+            row["perplexity"] = validate(run.pretrained, corpus.valid, words=VALID_WORDS).score
+            row["pos"] = probe_layers(Embedder(run.pretrained), train[:PROBE_SENTENCES], dev)
+            with chosen.out.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+        shown.append(row)
+    show(shown)
 
 
 def learn(corpus, changes, seconds, seed):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from runs import TITLES, WHERE, print_table, runs_of
 
+import elmokit
 from elmokit.explore.mix import Shares, draw_mix
 
 
@@ -32,7 +33,8 @@ def main():
     print_table(["mix", *(f"layer {k}" for k in found[0].layers)], rows)
     if runs.tasks == tuple(TITLES):  # some of them would not be all that ships
         draw_mix(Path("docs/paper-figure2.svg"), found)
-        Path("src/elmokit/english/mixes.json").write_text(json.dumps(shipped, indent=1) + "\n")
+        told = {"elmo": elmokit.load().pretrained.fingerprint(), "mixes": shipped}
+        Path("src/elmokit/english/mixes.json").write_text(json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -161,12 +161,13 @@ def test_mixes_that_ship_are_shown_for_the_model_they_ship_with(
         },
         {"task": "srl", "folder": "srl", "place": "output", "layers": [1, 2], "shares": [0.5, 0.5]},
     ]
-    (folder / "mixes.json").write_text(json.dumps(shipped))
+    fingerprint = language_model.pretrained.fingerprint()
+    (folder / "mixes.json").write_text(json.dumps({"elmo": fingerprint, "mixes": shipped}))
     assert read_shipped_mixes(model, folder) == []
     shelf = Shelf(mixes=read_shipped_mixes(language_model, folder))
     assert serving(language_model, shelf=shelf).told("/mixes") == {"mixes": shipped}
-    (folder / "mixes.json").write_text('[{"task": "ner"}]')
-    with pytest.raises(FormatError, match=r"mixes.json: 0.folder: .*; expected a list of task"):
+    (folder / "mixes.json").write_text('{"elmo": "", "mixes": [{"task": "ner"}]}')
+    with pytest.raises(FormatError, match=r"mixes.json: mixes.0.folder: .*; expected the finger"):
         read_shipped_mixes(language_model, folder)
 
 

@@ -8,7 +8,7 @@ import torch
 
 import elmokit
 from elmokit.claim import Claim
-from elmokit.errors import ConfigError, FormatError, InputError, NumericError
+from elmokit.errors import ConfigError, FormatError, InputError, NumericError, OutputError
 from elmokit.tasks import learn as story
 from elmokit.tasks import plain
 from elmokit.tasks.catalog import TASKS
@@ -295,3 +295,14 @@ def test_layers_that_were_worked_out_are_those_of_the_settings(model, tmp_path):
     given["settings"] = changed(layers=(2,))
     with pytest.raises(ConfigError, match=r"layers \(0, 1, 2\) were worked out, but .* \(2,\)"):
         learn(task, examples, examples, tmp_path / "c", **given, layers=layers)
+    (tmp_path / "other").mkdir()
+    layers = FrozenLayers(elmokit.load(make_folder(tmp_path / "other", size=0.5)), (2,))
+    with pytest.raises(ConfigError, match="worked out by another biLM than the one given"):
+        learn(task, examples, examples, tmp_path / "c", **given, layers=layers)
+
+
+def test_a_folder_of_other_things_is_left_alone(tmp_path):
+    (tmp_path / "elmo").mkdir()
+    examples = EXAMPLES["pos"]
+    with pytest.raises(OutputError, match="not empty, and no trained head: elmo is there"):
+        learn(TASKS["pos"], examples, examples, tmp_path, settings=changed(elmo="none"))

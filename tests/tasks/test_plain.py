@@ -28,6 +28,7 @@ RAW = "It rained. We didn't leave"
     ("task", "held", "asked"),
     [
         ("texts", f"1\t{RAW}\n", RAW),
+        ("texts", f"1\t{RAW}<br />No.\n", f"{RAW}<br />No."),
         ("entailment", f"{RAW}\t{RAW}\t1\n", f"{RAW}\t{RAW}"),
         ("pos", "It\tA\nrained.\tB\n", "It rained."),
         ("sentiment", "(3 (2 It) (4 rained.))\n", "It rained."),

@@ -44,5 +44,7 @@ def test_what_depends_on_the_word_shows_in_layer_0_and_what_depends_on_others_ab
 def test_a_tag_that_was_never_learnt_is_never_right(model):
     known = [Tagged(("a", "b"), ("A", "B"))] * 4
     assert probe_layers(model, known, [Tagged(("a",), ("C",))]) == [0.0] * 3
+    (one,) = known[:1]
+    assert probe_layers(model, [Tagged(("a",), ("A",))], [one]) == [0.5] * 3  # of one word, too
     with pytest.raises(InputError, match="examples to learn from and others"):
         probe_layers(model, known, [])

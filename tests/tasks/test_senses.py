@@ -63,6 +63,9 @@ def test_first_senses_are_those_of_wordnet(tmp_path):
     (tmp_path / "index.sense").write_text("bank\n")
     with pytest.raises(FormatError, match=r"line 1: not a line of WordNet's index.sense"):
         FirstSenses.of_wordnet(tmp_path / "index.sense")
+    (tmp_path / "index.sense").write_bytes(b"\xff\n")
+    with pytest.raises(InputError, match=r"index.sense, line 1: not UTF-8"):
+        FirstSenses.of_wordnet(tmp_path / "index.sense")
 
 
 @pytest.mark.parametrize(

@@ -33,8 +33,14 @@ def senses(
     """
     from elmokit.tasks.data.raganato import read_raganato  # noqa: PLC0415  (torch takes seconds)
     from elmokit.tasks.data.semcor import read_semcor  # noqa: PLC0415
-    from elmokit.tasks.senses import FirstSenses, SenseAverages, disambiguate  # noqa: PLC0415
+    from elmokit.tasks.senses import (  # noqa: PLC0415
+        FirstSenses,
+        SenseAverages,
+        check_often,
+        disambiguate,
+    )
 
+    check_often(often)
     wanted = read_raganato(data, gold)
     first = FirstSenses.of_wordnet(wordnet)
     averages = SenseAverages(load(model, device=device))

@@ -7,7 +7,7 @@ from pathlib import Path
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, ServiceError
 from elmokit.explore.index import Index
-from elmokit.formats import ENGLISH, load
+from elmokit.formats import ENGLISH
 from elmokit.formats.record import read_record
 from elmokit.server.forms import LearntMix
 from elmokit.tasks.folder import load_trained
@@ -53,11 +53,19 @@ def read_mixes(folders: Iterable[Path]) -> list[LearntMix]:
     ]
 
 
+@dataclass(frozen=True)
+class ShippedMixes:
+    """The mixes of tasks that were learnt with one biLM, by its fingerprint."""
+
+    elmo: str
+    mixes: list[LearntMix]
+
+
 def read_shipped_mixes(embedder: Embedder, folder: Path = ENGLISH) -> list[LearntMix]:
-    """The mixes that ship with the English model; none where another is served."""
+    """The mixes that ship with the English model; none where they are of another one."""
     path = folder / _MIXES
     if not path.is_file():
         return []
-    if embedder.pretrained.fingerprint() != load(folder).fingerprint():
-        return []
-    return read_record(path, list[LearntMix], "a list of task, folder, place, layers and shares")
+    expected = "the fingerprint of a biLM, and mixes of task, folder, place, layers and shares"
+    shipped = read_record(path, ShippedMixes, expected)
+    return shipped.mixes if shipped.elmo == embedder.pretrained.fingerprint() else []

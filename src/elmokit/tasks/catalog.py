@@ -14,6 +14,7 @@ from elmokit.tasks.data.conll2012 import read_conll2012
 from elmokit.tasks.data.conllu import is_conllu, read_conllu
 from elmokit.tasks.data.example import Document, Labelled, Pair, Question, Tagged
 from elmokit.tasks.data.roles import read_roles
+from elmokit.tasks.data.source import lines_of
 from elmokit.tasks.data.squad import read_squad
 from elmokit.tasks.data.table import read_labelled, read_pairs
 from elmokit.tasks.data.trees import read_trees
@@ -38,7 +39,9 @@ def _read_spans(path: Path, split: Split) -> list[Tagged]:
 
 
 def _read_pos(path: Path, split: Split) -> list[Tagged]:
-    return read_conllu(path) if is_conllu(path) else read_columns(path)
+    lines = [*lines_of(path)]  # once: standard input cannot be read again
+    read = read_conllu if is_conllu(path, lines) else read_columns
+    return read(path, lines=lines)
 
 
 def _in_words(read: Callable[[Path], Sequence[Any]]) -> Callable[[Path, Split], Sequence[Any]]:

@@ -114,6 +114,8 @@ def make_head(
                 raise ConfigError(
                     f"layers {layers.layers} were worked out, but the settings mix {frozen.layers}"
                 )
+            if layers is not None and not layers.are_of(elmo):
+                raise ConfigError("the layers were worked out by another biLM than the one given")
             if layers is not None and layers.feed != frozen.feed:
                 raise ConfigError(
                     f"the layers were worked out with {layers.feed}, not {frozen.feed}"

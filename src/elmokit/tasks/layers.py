@@ -27,6 +27,11 @@ class FrozenLayers:
         self.dim = embedder.dim
         self._known: dict[Words, npt.NDArray[np.float16]] = {}
 
+    def are_of(self, embedder: Embedder) -> bool:
+        """Whether these are the layers of that biLM."""
+        own = self._embedder
+        return own is embedder or own.pretrained.fingerprint() == embedder.pretrained.fingerprint()
+
     def add(self, texts: Iterable[Words], *, progress: bool | None = False) -> None:
         """Work out the layers of the texts that are not known yet."""
         new = self._unknown(texts)

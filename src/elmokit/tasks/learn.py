@@ -20,6 +20,7 @@ from elmokit.progress import Progress
 from elmokit.tasks.batches import shuffled_batches
 from elmokit.tasks.checkpoint import Checkpoint, digest
 from elmokit.tasks.folder import (
+    TASK,
     Trained,
     answers,
     load_trained,
@@ -34,7 +35,7 @@ from elmokit.tasks.task import Head, Task
 from elmokit.whole import write_whole
 
 _MIX_PACE, _BILM_PACE = 10.0, 0.1  # times the learning rate
-_SETTLED_BY = 500  # sentences that tell how large the numbers of layers are
+_SETTLED_BY = 500  # texts that tell how large the numbers of layers are
 
 
 def learn(
@@ -203,7 +204,13 @@ def _log(
 
 
 def _make_folder(out: Path) -> None:
+    """Make the folder of a run; one that holds other things is left alone."""
     try:
         out.mkdir(parents=True, exist_ok=True)
+        strange = None if (out / TASK).exists() else next(out.iterdir(), None)
     except OSError as error:
         raise OutputError(f"{out}: cannot be written ({error.strerror})") from None
+    if strange is not None:
+        raise OutputError(
+            f"{out}: not empty, and no trained head: {strange.name} is there; name a new folder"
+        )

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from elmokit.errors import FormatError
 from elmokit.tasks.feed import PLAIN_QUOTES
+from elmokit.text.files import TextFile
 
 Vector = npt.NDArray[np.float32]
 
@@ -74,9 +75,9 @@ def read_vectors(path: Path) -> tuple[list[str], Tensor]:
     """
     rows: dict[str, Vector] = {}
     dim = 0
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            line = line.rstrip("\n ")  # noqa: PLW2901
+    with TextFile(str(path)).open() as file:
+        for number, raw in enumerate(file, 1):
+            line = raw.decode("utf-8", "replace").rstrip("\r\n ")  # some have words in other codes
             parts = line.rsplit(" ", dim) if dim else line.split(" ")  # a word may hold spaces
             if number == 1 and len(parts) == 2:
                 continue

@@ -9,6 +9,7 @@ from elmokit.errors import InputError
 from elmokit.tasks.data.align import align
 from elmokit.tasks.data.example import Document, Labelled, Pair, Question, Roles, Tagged
 from elmokit.tasks.data.schemes import spans_of
+from elmokit.tasks.data.table import without_breaks
 from elmokit.text.split import splitter
 
 Split = Callable[[str], list[str]]
@@ -73,7 +74,8 @@ def _show_roles(example: Roles, tags: Sequence[str]) -> str:
 
 
 def _labelled(line: str, split: Split) -> Labelled:
-    return Labelled(_some(split(line), line), "", line)
+    text = without_breaks(line)
+    return Labelled(_some(split(text), line), "", text)
 
 
 def _show_label(example: Labelled, label: str) -> str:

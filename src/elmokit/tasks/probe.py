@@ -31,7 +31,7 @@ def probe_layers(
     accuracies = []
     for layer in range(embedder.layers):
         features = torch.from_numpy(_words(embedder, train, layer))
-        mean, deviation = features.mean(0), features.std(0).clamp(min=1e-6)
+        mean, deviation = features.mean(0), features.std(0, correction=0).clamp(min=1e-6)
         features.sub_(mean).div_(deviation)
         weight, bias = fit_linear(features, known, len(labels), seed=seed)
         shown = (torch.from_numpy(_words(embedder, dev, layer)) - mean) / deviation

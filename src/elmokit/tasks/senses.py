@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.embedder import Embedder
-from elmokit.errors import FormatError, InputError
+from elmokit.errors import InputError
 from elmokit.tasks.data.example import Instance, Sensed
+from elmokit.tasks.data.source import lines_of
 
 Floats = npt.NDArray[np.float64]
 Entry = tuple[str, str]  # a lemma and a kind of word
@@ -46,10 +47,10 @@ class FirstSenses:
                 f"{path}: no such file; on Debian it comes with the package wordnet-sense-index"
             )
         ranks: dict[Entry, tuple[int, str]] = {}
-        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1):
-            parts = line.split(" ")
+        for line in lines_of(path):
+            parts = line.text.split(" ")
             if len(parts) != 4 or not parts[2].isdigit():
-                raise FormatError(f"{path}, line {number}: not a line of WordNet's index.sense")
+                raise line.wrong("not a line of WordNet's index.sense")
             entry = _entry_of_key(parts[0])
             # Adjectives and their satellites are counted together.
             ranks[entry] = min(ranks.get(entry, (1 << 30, "")), (int(parts[2]), parts[0]))
@@ -58,6 +59,12 @@ class FirstSenses:
     def choose(self, instance: Instance) -> str | None:
         """The first sense, if the entry is known."""
         return self.keys.get(entry_of(instance))
+
+
+def check_often(often: float) -> None:
+    """Refuse a weight of frequencies that cannot be."""
+    if not often >= 0:
+        raise InputError(f"often is {often}, expected 0 or more")
 
 
 class SenseAverages:
@@ -91,8 +98,7 @@ class SenseAverages:
         By cosines alone the mean of a sense's few uses, which is noisy, is too often the nearest;
         so `often` times the logarithm of its uses is added. 0 is the nearest mean alone.
         """
-        if not often >= 0:
-            raise InputError(f"often is {often}, expected 0 or more")
+        check_often(often)
         chosen: list[list[str | None]] = []
         for instance, vectors in self._uses(sentences):
             entry = entry_of(instance)

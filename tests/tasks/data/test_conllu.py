@@ -1,6 +1,11 @@
+import io
+import sys
+from pathlib import Path
+
 import pytest
 
 from elmokit.errors import FormatError
+from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.data.conllu import read_conllu
 from elmokit.tasks.data.example import Tagged
 
@@ -29,6 +34,17 @@ def test_words_are_the_syntactic_ones(write):
     assert read_conllu(path)[1] == Tagged(("#",), ("SYM",))
 
 
+@pytest.mark.parametrize("text", [TEXT, "I PRON\ndo AUX\nn't PART\n\n# SYM\n"])
+def test_standard_input_is_read_once(text, monkeypatch):
+    """Though its first line says what it is."""
+    monkeypatch.setattr(
+        sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(text.encode())))
+    )
+    first, second = TASKS["pos"].read(Path("-"))
+    assert first == Tagged(("I", "do", "n't"), ("PRON", "AUX", "PART"))
+    assert second == Tagged(("#",), ("SYM",))
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -36,7 +52,7 @@ def test_words_are_the_syntactic_ones(write):
         ("1 I I PRON PRP _ _ _ _ _\n", "line 1: 1 columns between tabs, expected the 10"),
         (row("1", "I", "I", "PRON") + row("1", "go", "go", "VERB"), "line 2: ID '1', expected 2"),
         (row("1", "I", "I", "PRN"), "line 1: label 'PRN', expected one of ADJ, ADP"),
-        (row("1", "I", "I", "_", "PRP"), "line 1: upos is not given .* does the file have xpos?"),
+        (row("1", "I", "I", "_", "PRP"), "line 1: upos is not given .* expected a tag in column 4"),
         (row("1", "", "I", "PRON"), "line 1: an empty word"),
     ],
 )

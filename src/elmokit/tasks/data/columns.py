@@ -1,7 +1,7 @@
 """CoNLL columns become tagged sentences: NER of 2003, chunks of 2000, Chinese by character."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +22,7 @@ def read_columns(
     word: int = 0,
     tag: int = -1,
     scheme: Scheme | Literal["any"] | None = None,
+    lines: Iterable[Line] | None = None,
 ) -> list[Tagged]:
     """The sentences of a file with a word a line and a blank line between sentences.
 
@@ -29,9 +30,9 @@ def read_columns(
     tabs. A file whose tags are not of a named `scheme` is refused; a few that stand where they
     should not are only logged, for `spans_of` reads them as conlleval does. With "any" a tag may be
     of any scheme; without a scheme, any tag will do. The `-DOCSTART-` lines of CoNLL-2003 are no
-    sentences.
+    sentences. `lines` are those of the file, if they were read already.
     """
-    lines = _cut_documents(lines_of(path))
+    lines = _cut_documents(lines_of(path) if lines is None else lines)
     examples: list[Tagged] = []
     columns, faults = 0, list[FormatError]()
     for block in blocks_of(lines):
@@ -71,7 +72,7 @@ def _judge(faults: list[FormatError], named: str | None, found: Scheme | None) -
     _log.warning("%s (%d sentences so); read as conlleval reads it", faults[0], len(faults))
 
 
-def _cut_documents(lines: Iterator[Line]) -> Iterator[Line]:
+def _cut_documents(lines: Iterable[Line]) -> Iterator[Line]:
     """The lines, those that only start a document made blank."""
     for line in lines:
         yield line._replace(text="") if line.text.startswith(_DOCUMENT) else line

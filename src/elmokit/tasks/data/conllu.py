@@ -1,6 +1,7 @@
 """CoNLL-U of Universal Dependencies becomes sentences with parts of speech."""
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -16,22 +17,27 @@ UPOS = (
 )  # fmt: skip
 
 
-def is_conllu(path: str | Path) -> bool:
+def is_conllu(path: str | Path, lines: Iterable[Line]) -> bool:
     """Whether a file is CoNLL-U, by its name or by the line of its first word."""
     if ".conllu" in Path(path).name:
         return True
-    words = (line for line in lines_of(path) if not line.blank and not line.text.startswith("#"))
+    words = (line for line in lines if not line.blank and not line.text.startswith("#"))
     row = next((line.text.split("\t") for line in words), [""])
     return len(row) == _COLUMNS and re.fullmatch("1(-[0-9]+)?|0[.]1", row[0]) is not None
 
 
-def read_conllu(path: str | Path, *, tag: Literal["upos", "xpos"] = "upos") -> list[Tagged]:
-    """The syntactic words of each sentence and their tags.
+def read_conllu(
+    path: str | Path,
+    *,
+    tag: Literal["upos", "xpos"] = "upos",
+    lines: Iterable[Line] | None = None,
+) -> list[Tagged]:
+    """The syntactic words of each sentence and their tags; `lines` if they were read already.
 
     Comments, the surface forms of multiword tokens (1-2) and empty nodes (1.1) are left out.
     """
     examples = []
-    for block in blocks_of(lines_of(path)):
+    for block in blocks_of(lines_of(path) if lines is None else lines):
         words: list[str] = []
         tags: list[str] = []
         for line in block:
@@ -65,6 +71,5 @@ def _row(line: Line) -> list[str]:
 
 def _tag(tag: str, column: str, line: Line) -> str:
     if tag == "_":
-        other = "xpos" if column == "upos" else "upos"
-        raise line.wrong(f"{column} is not given (_), expected a tag; does the file have {other}?")
+        raise line.wrong(f"{column} is not given (_), expected a tag in column {_TAGS[column] + 1}")
     return known(tag, line, UPOS if column == "upos" else None)

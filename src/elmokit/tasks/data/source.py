@@ -66,7 +66,6 @@ def known(label: str, line: Line, labels: Sequence[str] | None) -> str:
         raise line.wrong("no label, expected one; write it or remove the line")
     if labels is not None and label not in labels:
         raise line.wrong(
-            f"label {label!r}, expected one of {', '.join(labels)}; correct it or name the labels "
-            "of the file"
+            f"label {label!r}, expected one of {', '.join(labels)}; correct it or remove the line"
         )
     return label

@@ -27,10 +27,15 @@ def read_labelled(
     """
     examples = []
     for line, (label, raw) in _rows(path, ("label", "text")):
-        text = _BREAK.sub(" ", raw)
+        text = without_breaks(raw)
         words = _words(text, split, line)
         examples.append(Labelled(words, known(label, line, labels), text))
     return some(examples, path, "a label, a tab and a text a line")
+
+
+def without_breaks(text: str) -> str:
+    """A text with a space for each `<br />` of a web page."""
+    return _BREAK.sub(" ", text)
 
 
 def read_pairs(
