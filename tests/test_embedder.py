@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -50,6 +51,16 @@ def test_repeating_a_call_gives_the_same_bits(folder, sentences):
     for model in (first, other):
         for one, again in zip(expected, model.embed(sentences), strict=True):
             np.testing.assert_array_equal(one, again)
+
+
+def test_several_threads_may_ask_one_model(folder):
+    asked = [[f"word{k}", f"other{k % 7}", f"third{k * k}"] for k in range(300)]
+    expected = elmokit.load(folder).embed(asked)
+    model = elmokit.load(folder)
+    with ThreadPoolExecutor(8) as pool:
+        found = [*pool.map(lambda sentence: model.embed([sentence])[0], asked)]
+    assert_close(found, expected)
+    assert_close(model.embed(asked), expected)
 
 
 @given(texts, st.randoms(), st.integers(1, 60), st.sampled_from([0, 500, 10**6]))

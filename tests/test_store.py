@@ -139,6 +139,22 @@ def test_a_stopped_run_goes_on_to_the_same_bits(model_folder, tmp_path, state):
     assert_equal(contents(tmp_path / "out.hdf5"), contents(tmp_path / "whole.hdf5"))
 
 
+def test_a_carried_file_starts_from_zero_whatever_was_read_before(model_folder, tmp_path):
+    model = elmokit.load(model_folder, state="carry")
+    for name in ("first.hdf5", "second.hdf5"):
+        embed_file(model, LINES, tmp_path / name)
+    assert_equal(*(contents(tmp_path / name) for name in ("first.hdf5", "second.hdf5")))
+
+
+def test_long_lines_with_a_carried_state_are_several_parts(model_folder, tmp_path):
+    model = elmokit.load(model_folder, state="carry", tokens_per_batch=20)
+    lines = ["word " * 30] * 12
+    with pytest.raises(KilledError):
+        embed_file(model, killed_at(lines, 12), tmp_path / "out.hdf5", batch_size=2)
+    parts = [*(tmp_path / "out.hdf5.partial").glob("part-*.npz")]
+    assert len(parts) == 3  # of four lines each: two would be too few words
+
+
 KILLS = """
 import os, random, signal, sys, time
 import elmokit.cli, elmokit.file  # imported once; each try is a fork that is really killed

@@ -206,7 +206,7 @@ class Embedder:
     def score_stream(
         self, texts: Iterable[Text], *, progress: bool | None = None
     ) -> Iterator[Score]:
-        """The scores of `score`, one after the other; texts are taken as they are needed."""
+        """The scores of `score`, one after the other; texts are taken as needed, or all (carry)."""
         return score(
             self._oracle(),
             (sentence for text in self._split_texts(texts) for sentence in text),

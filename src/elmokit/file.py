@@ -19,8 +19,9 @@ from elmokit.text.split import check_splitter, splitter
 
 Form = Literal["all", "top", "average"] | tuple[int, ...]
 
-# With a carried state, about so many lines are a part of the file.
-_CARRIED_LINES = 256
+# With a carried state, about so many lines are a part of the file, or as many words as these
+# batches have.
+_CARRIED_LINES, _CARRIED_BATCHES = 256, 4
 
 
 class Line(NamedTuple):
@@ -49,7 +50,8 @@ def embed_file(
     A line's key is its number from 0, or with `sentence_keys` the line itself. Its dataset is
     (layers, words, dim), or (words, dim) for `top` and `average`; a blank line has no words. The
     file appears under its name only when whole; killed and called again, this goes on. Where the
-    embedder carries its state, line k goes on where line k - `batch_size` ended.
+    embedder carries its state, line k goes on where line k - `batch_size` ended, the first from
+    zero.
     """
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}, expected 1 or more")
@@ -76,7 +78,9 @@ def embed_file(
         state = store.skip_known(texts)
         if store.finished:
             return store.done
-        if carry and state is not None:
+        if carry and state is None:
+            embedder.reset_state()
+        elif state is not None:
             embedder.state = state
         with Progress(total, shown=progress, done=store.done) as shown:
             for window in _windows(texts, embedder, split, batch_size):
@@ -120,8 +124,14 @@ def _windows(
     if embedder.state_way != "carry":
         yield from in_windows(read, embedder.tokens_per_batch, lambda line: len(line.words))
         return
-    lines = batch_size * max(1, _CARRIED_LINES // batch_size)
-    while window := [*islice(read, lines)]:
+    window: list[Line] = []
+    while batch := [*islice(read, batch_size)]:
+        window += batch
+        words = sum(len(line.words) for line in window)
+        if len(window) >= _CARRIED_LINES or words >= _CARRIED_BATCHES * embedder.tokens_per_batch:
+            yield window
+            window = []
+    if window:
         yield window
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import RLock
 
 import torch
 from torch import Tensor
@@ -44,6 +45,7 @@ class Reading:
         self._cache = WordCache(self.bilm, pretrained.alphabet, cache_bytes)
         self._precision: Precision = precision
         self._threads = threads
+        self._one_at_a_time = RLock()
         self._version: list[tuple[object, ...]] | None
         self._learn_weights()
 
@@ -81,8 +83,8 @@ class Reading:
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """Compute with the weights as they are now, without gradients."""
-        with self._calm():
+        """Compute with the weights as they are now, without gradients, one thread at a time."""
+        with self._one_at_a_time, self._calm():
             if self._version != self.bilm.version():
                 self._learn_weights()
             yield

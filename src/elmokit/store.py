@@ -41,7 +41,7 @@ class Store:
     ) -> None:
         if target.is_dir() or not target.name:
             raise InputError(f"{target}: is a folder; name a file")
-        self._target = target
+        self._target, self._overwrites = target, overwrite
         ending = f".{os.getpid()}.partial" if overwrite else ".partial"
         self._folder = target.with_name(target.name + ending)
         self._dtype = dtype
@@ -71,6 +71,8 @@ class Store:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._overwrites and self._folder.exists():
+            self._clear()  # nobody would go on with it
         self.close()
 
     def close(self) -> None:
@@ -156,6 +158,8 @@ class Store:
             self._claim = Claim(
                 self._folder, f"{self._target}: another process is writing it; wait for its end"
             )
+            for left in self._folder.glob(".*.unfinished"):  # by a run that was killed
+                left.unlink()
             if not told.exists() and any(self._folder.iterdir()):
                 raise InputError(f"{self._folder}: is in the way, and not of elmokit; move it")
             if not told.exists():
@@ -196,7 +200,8 @@ class Store:
         self.close()
         for path in [*self._folder.glob(".*.unfinished"), *self._parts()]:
             path.unlink()
-        (self._folder / "settings.json").unlink(missing_ok=True)
+        for name in ("whole.hdf5", "settings.json"):
+            (self._folder / name).unlink(missing_ok=True)
         self._folder.rmdir()
 
     def _parts(self) -> list[Path]:

@@ -172,6 +172,8 @@ def test_wrong_usage_exits_with_2(elmo, folder, text, tmp_path):
     failed(elmo("evaluate", folder, folder, text), "give MODEL and FILE, FILE alone", code=2)
     failed(elmo("predict", text, "--fill", "--previous"), "choose --fill alone", code=2)
     failed(elmo("predict", text, "-k", 0), "Invalid value for '-k'", code=2)
+    failed(elmo("predict", text, "--fill", "--marks"), "--marks is for the words after", code=2)
+    failed(elmo("predict", text, "--previous", "--state", "carry"), "nothing is carried", code=2)
     failed(elmo("dump", "softmax", "-m", folder), "name the file to make", code=2)
     failed(elmo("dump", "nothing", "-o", tmp_path / "x"), "nothing", code=2)
     failed(elmo("dump", "softmax", text, "-o", tmp_path / "x.npy"), "needs no INPUT", code=2)

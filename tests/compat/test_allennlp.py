@@ -257,6 +257,8 @@ def test_a_checkpoint_of_allennlp_is_loaded(files, tmp_path):
     )
     again = Elmo(*files, 1, dropout=0.0)
     again.load_state_dict(tuned.state_dict())
+    cached = allennlp_names(tuned) | {"_elmo_lstm._word_embedding.weight": torch.zeros(3, 6)}
+    again.load_state_dict(cached)
 
 
 def test_learning_with_carried_state_works_twice(files):
@@ -287,6 +289,15 @@ def test_all_layers_are_those_of_the_sentence(files, tmp_path):
         assert file["0"].dtype == np.float32
         np.testing.assert_allclose(file["0"][...], expected, rtol=1e-4)
         assert json.loads(file["sentence_to_index"][0]) == {"Michael went to the store": "0"}
+
+
+def test_a_file_that_failed_leaves_nothing(embedder, tmp_path):
+    lines = [f"line{k}" for k in range(9)]
+    with pytest.raises(elmokit.InputError, match="cannot be a key"):
+        embed_lines(embedder, tmp_path, [*lines, "line3"], use_sentence_keys=True, batch_size=2)
+    assert not [*tmp_path.iterdir()]
+    with embed_lines(embedder, tmp_path, lines[:3], batch_size=2, output_format="top") as file:
+        assert len(file) == 4
 
 
 @pytest.mark.parametrize(("form", "layer"), [("top", 2), ("average", None)])

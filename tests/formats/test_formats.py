@@ -278,6 +278,7 @@ def test_a_cut_safetensors_file_is_refused(ours):
         (lambda c: c.update(softmax_words=None), "a tensor called softmax.bias that the model"),
         (lambda c: c.update(version=2), "config.json: version: Input should be 1"),
         (lambda c: c.update(format="x"), "expected the config.json of an elmokit model"),
+        (lambda c: c.update(softmax_words=9, softmax_cutoffs=[5, 4]), "expected rising numbers"),
         (lambda c: c["bilm"].update(dim=0), "bilm: dim is 0, expected 1 to"),
         (lambda c: c.pop("bilm"), "bilm: Field required"),
         (lambda c: c.update(softmax_words=-5), "softmax_words is -5, expected 1 or more"),

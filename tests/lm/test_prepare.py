@@ -243,6 +243,16 @@ def test_settings_that_cannot_be_are_refused_at_once(tmp_path, settings, message
     assert not (tmp_path / "a/corpus").exists()
 
 
+@pytest.mark.parametrize(("turned", "told"), [(False, 0), (True, 1)])
+def test_a_vocabulary_whose_order_is_not_that_of_frequency_is_told(tmp_path, caplog, turned, told):
+    words = [f"word{k:02}" for k in range(40)]
+    text = "".join(f"{word} " * (400 // (k + 1)) + "\n" for k, word in enumerate(words))
+    listed = ["<S>", "</S>", "<UNK>", *sorted(words, reverse=turned)]
+    write(tmp_path / "vocabulary", "".join(f"{word}\n" for word in listed))
+    made(tmp_path / "a", text, min_count=None, vocabulary=tmp_path / "vocabulary")
+    assert caplog.text.count("commonest words do not stand first") == told
+
+
 RUN = """
 import sys
 

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -157,6 +158,18 @@ def test_another_text_or_other_settings_are_refused(corpus, uninterrupted, tmp_p
     (other / "corpus.json").write_text(json.dumps(record))
     with pytest.raises(InputError, match="another text"):
         pretrain(Corpus.open(other), TINY, uninterrupted)
+
+
+def test_a_model_that_is_there_is_not_lost(corpus, uninterrupted, tmp_path):
+    """Of another run, or of this one, whose checkpoint was removed when it had ended."""
+    folder = shutil.copytree(uninterrupted, tmp_path / "run")
+    (folder / "checkpoint.pt").unlink()
+    with pytest.raises(OutputError, match=r"holds a model that this run did not make, or its end"):
+        pretrain(corpus, TINY, folder)
+    (folder / "log.jsonl").unlink()
+    with pytest.raises(OutputError, match=r"holds a model .* give another --out"):
+        pretrain(corpus, changed(seed=5), folder)
+    assert weights_of(folder) == weights_of(uninterrupted)
 
 
 def test_a_checkpoint_of_something_else_is_one_clear_line(corpus, tmp_path):

@@ -52,6 +52,10 @@ def predict(
     """
     if fill and (previous or sample):
         raise typer.BadParameter("choose --fill alone, or --previous and --sample")
+    if marks and (fill or sample):
+        raise typer.BadParameter("--marks is for the words after or before a text alone")
+    if state == "carry" and (fill or (previous and not sample)):
+        raise typer.BadParameter("nothing is carried to the words before a text or in its gaps")
     with lines_of(source, text) as lines:
         embedder = load(model, state=state, split=split, device=device)
         for line in lines:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -39,6 +40,12 @@ class _Description:
     def __post_init__(self) -> None:
         if self.softmax_words is not None and not 1 <= self.softmax_words <= 2**30:
             raise FormatError(f"softmax_words is {self.softmax_words}, expected 1 or more")
+        cutoffs = [0, *(self.softmax_cutoffs or ()), self.softmax_words or 2**30]
+        if any(first >= second for first, second in pairwise(cutoffs)):
+            raise FormatError(
+                f"softmax_cutoffs is {self.softmax_cutoffs}, expected rising numbers below "
+                f"softmax_words ({self.softmax_words})"
+            )
         check_splitter(self.split)
 
     def softmax(self) -> Softmax | AdaptiveSoftmax | None:
@@ -63,7 +70,7 @@ def read_native(folder: Path, *, split: str | None = None) -> Pretrained:
         model,
         read_vocabulary(vocabulary) if vocabulary.exists() else None,
         split or described.split,
-        card.read_text(encoding="utf-8") if card.exists() else "",
+        card.read_text(encoding="utf-8", errors="replace") if card.exists() else "",
     )
 
 

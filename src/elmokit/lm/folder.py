@@ -11,6 +11,7 @@ from elmokit.errors import InputError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.lm.checkpoint import NAME, Checkpoint
 from elmokit.lm.corpus import Corpus
+from elmokit.lm.log import has_ended
 from elmokit.lm.run import Run
 from elmokit.lm.settings import Settings, differing, parse_settings
 from elmokit.lm.validate import Validation
@@ -32,6 +33,11 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise OutputError(f"{self.path}: cannot be written (it is a file)")
         checkpoint = read_checkpoint(self.path / NAME, Checkpoint)
+        if checkpoint is None and not self._may_begin(settings):
+            raise OutputError(
+                f"{self.path}: holds a {MODEL} that this run did not make, or its end; give "
+                "another --out (and --init-from, to begin with that model)"
+            )
         if checkpoint is not None and checkpoint.corpus != corpus.fingerprint:
             raise InputError(
                 f"{self.path}: this run reads another text than {corpus.folder}; give its own "
@@ -88,6 +94,14 @@ class RunFolder:
         """Put the checkpoint in place of the last one."""
         if self.writes:
             write_checkpoint(vars(checkpoint), self.path / NAME)
+
+    def _may_begin(self, settings: Settings) -> bool:
+        """Whether no model is lost: none is there, or one of the same run, killed early."""
+        told = self.path / SETTINGS
+        if not (self.path / MODEL).exists():
+            return True
+        same = told.exists() and told.read_text("utf-8") == settings.to_toml()
+        return same and not has_ended(self.path)
 
     def _tidy(self, settings: Settings) -> None:
         for left in self.path.glob(".*.unfinished"):  # by a run that was killed

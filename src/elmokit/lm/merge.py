@@ -28,6 +28,8 @@ from elmokit.whole import write_whole
 
 SHARD_TOKENS = 2**22
 
+_TELLING = 20  # words of text for each of a vocabulary, before its order is judged by them
+
 
 @dataclass(frozen=True)
 class Tally:
@@ -87,6 +89,18 @@ class Lexicon:
             size += sum(-n >= min_count for n, _ in others)
             size = min(size, max_words or size)
         return cls(words, counts, size)
+
+    @property
+    def falls(self) -> bool:
+        """Whether the vocabulary stands roughly in the order of frequency, as far as one can tell.
+
+        The first half of such a list has nearly all of the words of a text.
+        """
+        counts = self.counts[len(MARKS) : self.size]
+        total = counts.sum()
+        return bool(
+            total < _TELLING * len(counts) or counts[: len(counts) // 2].sum() > 0.8 * total
+        )
 
 
 def write_corpus(

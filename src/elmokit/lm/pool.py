@@ -82,7 +82,8 @@ def _make_together(
     except BrokenProcessPool:
         raise OutputError(
             "a worker was killed, perhaps for want of memory; run the same again to go on where "
-            "it stopped, with fewer workers"
+            "it stopped, with fewer workers. (A script that calls prepare needs "
+            "`if __name__ == '__main__':` around it, or workers=1)"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

@@ -95,6 +95,12 @@ def prepare(
         faults = report_faults(parts, folder, skip_bad=skip_bad)
         tally = Tally.of(map(Part.read, parts))
         lexicon = Lexicon.of(tally, given, min_count=min_count or MIN_COUNT, max_words=max_words)
+        if given is not None and not lexicon.falls:
+            logger.warning(
+                "%s: the text's commonest words do not stand first; a sampled or adaptive softmax "
+                "takes a word's place for its frequency",
+                vocabulary,
+            )
         write_corpus(
             folder,
             parts,
@@ -178,6 +184,7 @@ def _known(folder: Path, sources: list[SourceRecord], settings: Settings) -> Cor
             f"{folder}: holds another corpus already ({record.words:,} words, of other files or "
             "settings); name another folder, or remove this one"
         )
+    shutil.rmtree(folder / "parts", ignore_errors=True)  # left by a run that was killed late
     return Corpus.open(folder)
 
 

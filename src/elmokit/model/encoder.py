@@ -55,7 +55,7 @@ class CharacterEncoder(nn.Module):
         vectors = self.embedding.weight.new_zeros(len(chars), self.dim)
         for rows, positions in self._blocks(chars):
             block = self._encode(chars[rows, :positions])
-            vectors = vectors.index_copy(0, rows, block.to(vectors.dtype))
+            vectors.index_copy_(0, rows, block.to(vectors.dtype))
         return vectors
 
     def _encode(self, chars: Tensor) -> Tensor:  # (types, positions) -> (types, dim)

@@ -25,6 +25,7 @@ def translate(weights: dict[str, Tensor], prefix: str, config: BiLMConfig) -> No
             rework, gate = weights.pop(f"{encoder}_highways._layers.{place}.{kind}").chunk(2)
             moved[f"encoder.highways.{place}.rework.{kind}"] = rework
             moved[f"encoder.highways.{place}.gate.{kind}"] = -gate
+    weights.pop(f"{prefix}_word_embedding.weight", None)  # of cached words: worked out again
     for kind in ("weight", "bias"):
         moved[f"encoder.projection.{kind}"] = weights.pop(f"{encoder}_projection.{kind}")
     for place, direction in enumerate(config.directions):
