@@ -294,7 +294,7 @@ def test_a_worker_that_is_killed_is_an_error_that_says_how_to_go_on(tmp_path):
     text = write(tmp_path / "text", f"{PARAGRAPH}\n")
     with pytest.raises(OutputError, match="a worker was killed"):
         make_parts(
-            [Block(0, (Stretch(str(text), 1, b"a\n", False),), (), 0)],
+            [Block(n, (Stretch(str(text), n + 1, b"a\n", False),), (), 0) for n in range(2)],
             tmp_path / "parts",
             split=Killing("spaces"),
             wrapped=False,

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from itertools import chain, islice
 from pathlib import Path
 
 from elmokit.errors import OutputError
@@ -30,7 +31,7 @@ def make_parts(
     """The parts of all blocks, in their order.
 
     A part is named by what its block holds, so one that a killed run left is known again. With
-    one worker everything is done in this process.
+    one worker, or one block to work on, everything is done in this process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     settings = f"{_PARTS_VERSION} {split} {wrapped}"
@@ -44,12 +45,15 @@ def make_parts(
             else:
                 yield block, parts[-1]
 
-    if workers == 1:
-        for block, path in missing():
+    rest = iter(missing())
+    first = [*islice(rest, 2)]
+    todo = chain(first, rest)
+    if workers == 1 or len(first) == 1:
+        for block, path in todo:
             words = make_part(block, path, split=split, wrapped=wrapped)
             progress.reach(block.bytes_read // 10**6, words=words)
     else:
-        _make_together(missing(), split=split, wrapped=wrapped, workers=workers, progress=progress)
+        _make_together(todo, split=split, wrapped=wrapped, workers=workers, progress=progress)
     return parts
 
 
