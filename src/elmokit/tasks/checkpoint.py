@@ -16,7 +16,7 @@ from elmokit.tasks.task import Head
 
 NAME = "checkpoint.pt"
 
-_VERSION = 4  # to be raised whenever heads learn in another way
+_VERSION = 5  # to be raised whenever heads learn in another way
 
 
 @dataclass(frozen=True)

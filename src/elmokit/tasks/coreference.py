@@ -20,7 +20,6 @@ _WIDEST = 10  # words of a mention
 _SHARE, _FEWEST = 0.3, 20  # mentions kept, as a share of the words, and at least
 _WORDS_READ_TOGETHER = 600
 _ANTECEDENTS = 50  # earlier mentions that one is compared with
-_ENOUGH = 0.3  # of an antecedent's chance: half of the F1 to be hoped for (Lipton et al. 2014)
 _BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # distances, in mentions
 
 
@@ -176,7 +175,7 @@ def group(chances: Sequence[Sequence[float]], places: Sequence[Sequence[int]]) -
     """
     first = list(range(len(chances)))  # the first mention of each one's group
     for number, ((none, *each), earlier) in enumerate(zip(chances, places, strict=True)):
-        if 1 - none < _ENOUGH:
+        if none > 0.5:  # it is likelier that there was no mention before than any
             continue
         speaks: dict[int, float] = {}
         for place, chance in zip(earlier, each, strict=True):
