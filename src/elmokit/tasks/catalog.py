@@ -143,11 +143,12 @@ _TASKS = (
     Task("chunking", _read_spans, _tags, Tagger, _own, plain.TAGS, **_by_spans(_spans)),
     Task(
         "pos", _read_pos, _tags, Tagger, _own, plain.TAGS,
-        settings=Settings(crf=False), **_by_labels(_words),
+        settings=Settings(crf=False, elmo_dropout=0.3), **_by_labels(_words),
     ),
     Task(
         "roles", _in_words(read_roles), _tags, RoleTagger, _own, plain.ROLES,
-        settings=Settings(depth=2, words_per_batch=2000, epochs=8), **_by_spans(_roles),
+        settings=Settings(depth=2, dropout=0.3, words_per_batch=2000, epochs=8),
+        **_by_spans(_roles),
     ),
     Task(
         "sentiment", _in_words(read_trees), _labels_of_trees, Classifier, _own, plain.SENTENCE,
