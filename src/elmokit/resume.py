@@ -32,5 +32,6 @@ def read_checkpoint(path: Path, kind: type[Record]) -> Record | None:
         return kind(**torch.load(path, weights_only=True, map_location="cpu"))
     except (RuntimeError, TypeError, EOFError, ValueError, UnpicklingError):
         raise FormatError(
-            f"{path}: not a checkpoint of elmokit, or a damaged one; remove it to begin anew"
+            f"{path}: not a checkpoint of elmokit for such a run, or a damaged one; name another "
+            "folder, or remove it to begin anew"
         ) from None

@@ -158,7 +158,9 @@ class Store:
             self._claim = Claim(
                 self._folder, f"{self._target}: another process is writing it; wait for its end"
             )
-            for left in self._folder.glob(".*.unfinished"):  # by a run that was killed
+            if self._overwrites:
+                self._remove_files()  # of a killed process that had this one's number
+            for left in self._folder.glob(".settings.json.*.unfinished"):
                 left.unlink()
             if not told.exists() and any(self._folder.iterdir()):
                 raise InputError(f"{self._folder}: is in the way, and not of elmokit; move it")
@@ -198,11 +200,14 @@ class Store:
     def _clear(self) -> None:
         """Remove the folder and what is ours in it; the settings last, as they say it is ours."""
         self.close()
+        self._remove_files()
+        self._folder.rmdir()
+
+    def _remove_files(self) -> None:
         for path in [*self._folder.glob(".*.unfinished"), *self._parts()]:
             path.unlink()
         for name in ("whole.hdf5", "settings.json"):
             (self._folder / name).unlink(missing_ok=True)
-        self._folder.rmdir()
 
     def _parts(self) -> list[Path]:
         return sorted(self._folder.glob("part-*.npz"))

@@ -41,7 +41,7 @@ def test_a_recipe_is_measured_once(choose, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "argv", [*map(str, given), *recipes])
     choose.main()
     told = capsys.readouterr().out
-    assert told.startswith("| recipe | core-minutes | words | perplexity |")
+    assert told.startswith("| recipe | core-minutes | updates | words | perplexity |")
     assert told.count("| 0.001 |") == 2
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["recipe"] for row in found] == ["base", "rate 0.004"]

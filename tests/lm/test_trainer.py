@@ -164,12 +164,22 @@ def test_a_model_that_is_there_is_not_lost(corpus, uninterrupted, tmp_path):
     """Of another run, or of this one, whose checkpoint was removed when it had ended."""
     folder = shutil.copytree(uninterrupted, tmp_path / "run")
     (folder / "checkpoint.pt").unlink()
-    with pytest.raises(OutputError, match=r"holds a model that this run did not make, or its end"):
+    with pytest.raises(OutputError, match=r"holds a model, but no checkpoint of its run; give"):
         pretrain(corpus, TINY, folder)
-    (folder / "log.jsonl").unlink()
-    with pytest.raises(OutputError, match=r"holds a model .* give another --out"):
-        pretrain(corpus, changed(seed=5), folder)
     assert weights_of(folder) == weights_of(uninterrupted)
+
+
+def test_a_run_that_learnt_nothing_may_be_begun_otherwise(corpus, uninterrupted, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        pretrain(corpus, changed(seed=5, checkpoint_minutes=60.0), tmp_path, tell=interrupt)
+    before = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert before["update"] == 0
+    pretrain(corpus, TINY, tmp_path)
+    assert weights_of(tmp_path) == weights_of(uninterrupted)
+
+
+def interrupt(line):
+    raise KeyboardInterrupt
 
 
 def test_a_checkpoint_of_something_else_is_one_clear_line(corpus, tmp_path):

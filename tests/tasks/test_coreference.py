@@ -17,5 +17,6 @@ def test_a_mention_joins_the_group_for_which_more_speaks():
 
 
 def test_who_has_no_antecedent_stands_alone():
-    assert group([[1.0, 0.0], [0.75, 0.25]], [[0], [0]]) == []
+    assert group([[1.0, 0.0], [0.6, 0.4]], [[0], [0]]) == []
+    assert group([[1.0, 0.0], [0.4, 0.6]], [[0], [0]]) == [[0, 1]]
     assert group([], []) == []

@@ -48,8 +48,24 @@ def test_a_text_is_cut_where_its_sentences_end():
     assert Feed(by_sentence=False, split="spaces")(TEXT) == [TEXT]
 
 
-TREEBANK = ("Wo", "n't", "she", "?", "``", "I", "do", "n’t", "--", "it", "’s", "-LRB-", "1–2", "…")
-MOSES = ("Won", "'t", "she", "?", '"', "I", "don", "'t", "-", "it", "'s", "(", "1-2", "...")
+TREEBANK = (
+    "Wo",
+    "n't",
+    "she",
+    "?",
+    "``",
+    "I",
+    "do",
+    "n’t",
+    "--",
+    "it",
+    "’s",
+    "-LRB-",
+    "1–2",
+    "—",
+    "…",
+)
+MOSES = ("Won", "'t", "she", "?", '"', "I", "don", "'t", "-", "it", "'s", "(", "1-2", "-", "...")
 
 
 def test_words_are_spelled_as_moses_writes_them_where_a_bilm_read_them_so():

@@ -304,5 +304,27 @@ def test_layers_that_were_worked_out_are_those_of_the_settings(model, tmp_path):
 def test_a_folder_of_other_things_is_left_alone(tmp_path):
     (tmp_path / "elmo").mkdir()
     examples = EXAMPLES["pos"]
-    with pytest.raises(OutputError, match="not empty, and no trained head: elmo is there"):
+    with pytest.raises(OutputError, match="holds elmo, but no checkpoint of a run; name a new"):
         learn(TASKS["pos"], examples, examples, tmp_path, settings=changed(elmo="none"))
+
+
+def test_a_run_killed_before_its_first_head_is_whole_goes_on(tmp_path, monkeypatch):
+    """And one that was killed before it had any may be begun with other settings."""
+    examples = EXAMPLES["pos"]
+
+    def run(**settings):
+        return learn(TASKS["pos"], examples, examples, tmp_path, settings=changed(**settings))
+
+    def killed(*_):
+        (tmp_path / "head.safetensors").write_bytes(b"x")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(story, "save_trained", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(elmo="none")
+    again = run(elmo="none", seed=3)
+    assert again.epoch
+    (tmp_path / "checkpoint.pt").unlink()
+    with pytest.raises(OutputError, match="but no checkpoint of a run"):
+        run(elmo="none", seed=3)

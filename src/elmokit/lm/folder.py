@@ -11,7 +11,6 @@ from elmokit.errors import InputError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.lm.checkpoint import NAME, Checkpoint
 from elmokit.lm.corpus import Corpus
-from elmokit.lm.log import has_ended
 from elmokit.lm.run import Run
 from elmokit.lm.settings import Settings, differing, parse_settings
 from elmokit.lm.validate import Validation
@@ -33,11 +32,14 @@ class RunFolder:
         if self.path.exists() and not self.path.is_dir():
             raise OutputError(f"{self.path}: cannot be written (it is a file)")
         checkpoint = read_checkpoint(self.path / NAME, Checkpoint)
-        if checkpoint is None and not self._may_begin(settings):
+        has_model = (self.path / MODEL).exists()
+        if checkpoint is None and has_model:
             raise OutputError(
-                f"{self.path}: holds a {MODEL} that this run did not make, or its end; give "
-                "another --out (and --init-from, to begin with that model)"
+                f"{self.path}: holds a {MODEL}, but no checkpoint of its run; give another --out "
+                "(and --init-from, to begin with that model)"
             )
+        if checkpoint is not None and not checkpoint.update and not has_model:
+            return  # nothing was learnt yet
         if checkpoint is not None and checkpoint.corpus != corpus.fingerprint:
             raise InputError(
                 f"{self.path}: this run reads another text than {corpus.folder}; give its own "
@@ -68,9 +70,10 @@ class RunFolder:
     def go_on(self, run: Run) -> bool:
         """Let a run go on from its checkpoint, if there is one."""
         checkpoint = read_checkpoint(self.path / NAME, Checkpoint)
-        if checkpoint is not None:
-            run.go_on(checkpoint)
-        return checkpoint is not None
+        if checkpoint is None or not checkpoint.update:
+            return False
+        run.go_on(checkpoint)
+        return True
 
     def save_model(self, run: Run, validation: Validation | None) -> None:
         """Put the model in place of the best one so far."""
@@ -94,14 +97,6 @@ class RunFolder:
         """Put the checkpoint in place of the last one."""
         if self.writes:
             write_checkpoint(vars(checkpoint), self.path / NAME)
-
-    def _may_begin(self, settings: Settings) -> bool:
-        """Whether no model is lost: none is there, or one of the same run, killed early."""
-        told = self.path / SETTINGS
-        if not (self.path / MODEL).exists():
-            return True
-        same = told.exists() and told.read_text("utf-8") == settings.to_toml()
-        return same and not has_ended(self.path)
 
     def _tidy(self, settings: Settings) -> None:
         for left in self.path.glob(".*.unfinished"):  # by a run that was killed

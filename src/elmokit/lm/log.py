@@ -69,7 +69,8 @@ class Log:
     @property
     def finished(self) -> bool:
         """Whether the model that is kept was judged by all held-out text."""
-        return has_ended(self._path.parent)
+        text = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+        return f'"{_OF_BEST}"' in text
 
     def write_last(self, validation: Validation | None) -> str:
         """A line about the model that is kept, by all held-out text."""
@@ -97,13 +98,6 @@ class Log:
         lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
         text = "".join(line for line in lines if _update_of(line) <= update).encode()
         write_whole(self._path, lambda file: file.write(text))
-
-
-def has_ended(folder: Path) -> bool:
-    """Whether the log of a run's folder says how good the model is that was kept."""
-    path = folder / NAME
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    return f'"{_OF_BEST}"' in text
 
 
 def _update_of(line: str) -> float:

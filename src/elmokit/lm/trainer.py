@@ -50,6 +50,8 @@ def pretrain(
         if run.done != ranks.told_by_first(run.done):
             raise ConfigError(f"{out}: ranks do not see the same files there; use a shared disk")
 
+        if not run.done:
+            folder.save_checkpoint(run.checkpoint())  # the folder is this run's from now on
         log = Log(folder.path, run, ranks)
         saved, judged = time.monotonic(), None
         while not run.over:

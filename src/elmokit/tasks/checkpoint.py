@@ -9,12 +9,13 @@ from typing import Any
 import torch
 
 from elmokit.embedder import Embedder
-from elmokit.errors import InputError
+from elmokit.errors import InputError, OutputError
 from elmokit.resume import read_checkpoint, write_checkpoint
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head
 
 NAME = "checkpoint.pt"
+_HEAD = "task.json"  # of a head that was the best so far
 
 _VERSION = 5  # to be raised whenever heads learn in another way
 
@@ -32,8 +33,19 @@ class Checkpoint:
 
     @classmethod
     def read(cls, folder: Path, what: str) -> "Checkpoint":
-        """The checkpoint of a run's folder, or that of a run not yet begun."""
-        found = read_checkpoint(folder / NAME, cls) or cls(what)
+        """The checkpoint of a run's folder, or that of a run not yet begun.
+
+        A folder without one, in which other things are, is left alone.
+        """
+        found = read_checkpoint(folder / NAME, cls)
+        if found is None:
+            others = (path for path in folder.iterdir() if not path.name.endswith(".unfinished"))
+            if (other := next(others, None)) is not None:
+                raise OutputError(
+                    f"{folder}: holds {other.name}, but no checkpoint of a run; name a new folder"
+                )
+        if found is None or (not found.epoch and not (folder / _HEAD).exists()):
+            return cls(what)
         if found.what != what:
             raise InputError(
                 f"{folder}: holds a run with other examples, settings or another biLM; go on with "

@@ -20,7 +20,6 @@ from elmokit.progress import Progress
 from elmokit.tasks.batches import shuffled_batches
 from elmokit.tasks.checkpoint import Checkpoint, digest
 from elmokit.tasks.folder import (
-    TASK,
     Trained,
     answers,
     load_trained,
@@ -83,6 +82,8 @@ def learn(
         )
         what = digest(task.name, settings, elmo, train, dev)
         done = Checkpoint.read(out, what)
+        if not done.epoch:
+            done.write(out, head, optimizer)  # the folder is this run's from now on
         done.restore(head, optimizer)
         if done.epoch and not done.over(settings):
             tell(f"going on after epoch {done.epoch}")
@@ -204,13 +205,7 @@ def _log(
 
 
 def _make_folder(out: Path) -> None:
-    """Make the folder of a run; one that holds other things is left alone."""
     try:
         out.mkdir(parents=True, exist_ok=True)
-        strange = None if (out / TASK).exists() else next(out.iterdir(), None)
     except OSError as error:
         raise OutputError(f"{out}: cannot be written ({error.strerror})") from None
-    if strange is not None:
-        raise OutputError(
-            f"{out}: not empty, and no trained head: {strange.name} is there; name a new folder"
-        )
