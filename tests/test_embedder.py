@@ -1,3 +1,5 @@
+import copy
+import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -61,6 +63,18 @@ def test_several_threads_may_ask_one_model(folder):
         found = [*pool.map(lambda sentence: model.embed([sentence])[0], asked)]
     assert_close(found, expected)
     assert_close(model.embed(asked), expected)
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_model_can_be_copied_and_sent_to_another_process(folder, again):
+    model = elmokit.load(folder, state="warm", threads=1)
+    other = again(model)
+    assert_close(other.embed(SENTENCES), model.embed(SENTENCES))
+    with torch.no_grad():
+        for parameter in other.bilm.parameters():
+            parameter.zero_()
+    assert not any(vectors.any() for vectors in other.embed(SENTENCES))
+    assert all(vectors.any() for vectors in model.embed(SENTENCES))
 
 
 @given(texts, st.randoms(), st.integers(1, 60), st.sampled_from([0, 500, 10**6]))

@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import RLock
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,12 +44,24 @@ class Reading:
         self.pretrained = pretrained
         self.bilm: BiLM = pretrained.model.bilm
         self._warm_up = [list(sentence) for sentence in warm_up]
+        self._cache_bytes = cache_bytes
         self._cache = WordCache(self.bilm, pretrained.alphabet, cache_bytes)
         self._precision: Precision = precision
         self._threads = threads
         self._one_at_a_time = RLock()
         self._version: list[tuple[object, ...]] | None
         self._learn_weights()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, in this process or in another, is made ready anew: packed products stay."""
+        again = partial(
+            Reading,
+            warm_up=self._warm_up,
+            cache_bytes=self._cache_bytes,
+            precision=self._precision,
+            threads=self._threads,
+        )
+        return again, (self.pretrained,)
 
     @property
     def cut_words(self) -> int:
