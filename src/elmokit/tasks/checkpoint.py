@@ -17,7 +17,7 @@ from elmokit.tasks.task import Head
 NAME = "checkpoint.pt"
 _HEAD = "task.json"  # of a head that was the best so far
 
-_VERSION = 5  # to be raised whenever heads learn in another way
+_VERSION = 6  # to be raised whenever heads learn in another way
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,14 @@ from torch import Tensor, nn
 from elmokit.tasks.batches import batches_in_order
 from elmokit.tasks.context import Context, drop
 from elmokit.tasks.data.example import Document
+from elmokit.tasks.mentions import DISTANCES, SPELLINGS, Mention, distances, group, spelled_alike
 from elmokit.tasks.task import Head
 from elmokit.tasks.words import Sentence, WordVectors
-
-Mention = tuple[int, int]
 
 _WIDEST = 10  # words of a mention
 _SHARE, _FEWEST = 0.3, 20  # mentions kept, as a share of the words, and at least
 _WORDS_READ_TOGETHER = 600
 _ANTECEDENTS = 50  # earlier mentions that one is compared with
-_BUCKETS = (1, 2, 3, 4, 5, 8, 16, 32, 64)  # distances, in mentions
 
 
 class Ranked(NamedTuple):
@@ -54,12 +52,13 @@ class Coreference(Head):
         self.width = nn.Embedding(_WIDEST, settings.hidden)
         self.mention = nn.Linear(settings.hidden, 1)
         self.rough = nn.Linear(settings.hidden, settings.hidden, bias=False)
-        # So is a pair's: of both mentions, their product and their distance.
+        # So is a pair's: of both mentions, their product, their distance and their spelling.
         self.later = nn.Linear(settings.hidden, settings.hidden)
         self.earlier = nn.Linear(settings.hidden, settings.hidden, bias=False)
         self.alike = nn.Linear(settings.hidden, settings.hidden, bias=False)
-        self.distance = nn.Embedding(len(_BUCKETS) + 1, settings.hidden)
-        self.near = nn.Embedding(len(_BUCKETS) + 1, 1)
+        self.distance = nn.Embedding(DISTANCES, settings.hidden)
+        self.spelling = nn.Embedding(SPELLINGS, settings.hidden)
+        self.near, self.same = nn.Embedding(DISTANCES, 1), nn.Embedding(SPELLINGS, 1)
         self.pair = nn.Linear(settings.hidden, 1)
         self._draw()
 
@@ -104,25 +103,28 @@ class Coreference(Head):
         # All spans miss the same numbers; of a product, only one factor does, or it is too loud.
         vectors, whole = vectors[kept], whole[kept]
 
-        count = min(_ANTECEDENTS, keep)
-        place = torch.arange(keep, device=said.device)
-        distance = place[:, None] - place
+        mentions = [spans[n] for n in kept.tolist()]
+        far = distances(keep).to(said.device)
+        same = spelled_alike(document, mentions).to(said.device)
         rough = likely[:, None] + likely + self.rough(vectors) @ whole.t()
-        rough = rough + self.near(_bucket(distance))[..., 0]
-        best, places = rough.masked_fill(distance <= 0, -torch.inf).topk(count, 1)
+        rough = rough + self.near(far)[..., 0] + self.same(same)[..., 0]
+        later = torch.ones_like(rough, dtype=torch.bool).triu()
+        best, places = rough.masked_fill(later, -torch.inf).topk(min(_ANTECEDENTS, keep), 1)
         fine = self.later(vectors)[:, None] + F.embedding(places, self.earlier(vectors))
         fine = fine + self.alike(vectors[:, None] * F.embedding(places, whole))
-        fine = self._drop((fine + self.distance(_bucket(place[:, None] - places))).relu())
-        scores = (best + self.pair(fine)[..., 0]).masked_fill(best == -torch.inf, -torch.inf)
+        fine = fine + self.distance(far.gather(1, places)) + self.spelling(same.gather(1, places))
+        scores = best + self.pair(self._drop(fine.relu()))[..., 0]
+        scores = scores.masked_fill(best == -torch.inf, -torch.inf)
         scores = torch.cat([scores.new_zeros(keep, 1), scores], 1)
-        return Ranked(spans, mentioned, [spans[n] for n in kept.tolist()], scores, places)
+        return Ranked(spans, mentioned, mentions, scores, places)
 
     def _draw(self) -> None:
         """Begin with tables as quiet as what words say, and with near antecedents first."""
-        for table in (self.width, self.distance):
+        for table in (self.width, self.distance, self.spelling):
             nn.init.normal_(table.weight, std=0.05)
+        nn.init.zeros_(self.same.weight)
         with torch.no_grad():
-            self.near.weight.copy_(torch.linspace(0, -2, len(_BUCKETS) + 1)[:, None])
+            self.near.weight.copy_(torch.linspace(0, -2, DISTANCES)[:, None])
 
     def _read(self, sentences: Sequence[Sentence]) -> tuple[Tensor, Tensor]:
         """What words are by themselves, and what is said of them, (words, dim) each, in order.
@@ -165,28 +167,3 @@ class Coreference(Head):
 
     def _drop(self, vectors: Tensor) -> Tensor:
         return drop(vectors, self.words.settings.dropout, self.training)
-
-
-def group(chances: Sequence[Sequence[float]], places: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Mentions, by number, that stand for the same; each group has two or more.
-
-    A row of `chances` is that of no antecedent, and those of the mentions in `places`. As in
-    learning any mention of a group will do, so what speaks for each of them is added up.
-    """
-    first = list(range(len(chances)))  # the first mention of each one's group
-    for number, ((none, *each), earlier) in enumerate(zip(chances, places, strict=True)):
-        if none > 0.5:  # it is likelier that there was no mention before than any
-            continue
-        speaks: dict[int, float] = {}
-        for place, chance in zip(earlier, each, strict=True):
-            speaks[first[place]] = speaks.get(first[place], 0.0) + chance
-        first[number] = max(speaks, key=speaks.__getitem__)
-    groups: dict[int, list[int]] = {}
-    for number, place in enumerate(first):
-        groups.setdefault(place, []).append(number)
-    return [found for found in groups.values() if len(found) > 1]
-
-
-def _bucket(distance: Tensor) -> Tensor:
-    edges = torch.tensor(_BUCKETS, device=distance.device)
-    return torch.bucketize(distance.clamp(min=0), edges)

@@ -65,7 +65,7 @@ class TaskRecord:
     """What task.json says."""
 
     format: Literal["elmokit-task"]
-    version: Literal[6]
+    version: Literal[7]
     task: str
     settings: Settings
     labels: tuple[str, ...]
@@ -131,7 +131,7 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
     head, settings = trained.head, trained.head.words.settings
     record = TaskRecord(
         "elmokit-task",
-        6,
+        7,
         trained.task.name,
         settings,
         tuple(head.labels),
