@@ -167,7 +167,7 @@ _TASKS = (
     Task(
         "coreference", _in_words(read_conll2012), _no_labels, Coreference, _sentences,
         plain.DOCUMENT, _coreference_f1,
-        Settings(words_per_batch=1, dropout=0.3, epochs=15),
+        Settings(words_per_batch=1, learning_rate=0.001, dropout=0.3, epochs=25),
     ),
 )  # fmt: skip
 TASKS = {task.name: task for task in _TASKS}
