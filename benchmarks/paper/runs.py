@@ -9,6 +9,7 @@ import argparse
 import json
 import statistics
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 
 import elmokit
@@ -81,9 +82,10 @@ class Runs:
             )
         train, dev = (task.read(self.data / FILES[name].format(p)) for p in ("train", "dev"))
         stride = max(1, round(1 / share))
-        some = train[seed % stride :: stride]
+        texts = [[*own] for _, own in groupby(train, task.sentences)]  # with all its predicates
+        some = [example for own in texts[seed % stride :: stride] for example in own]
         model = None if elmo == "none" else _model()
-        what = digest(name, settings, model, some, dev)
+        what = digest(task, settings, model, some, dev)
         known = next((found for found in self._known() if found.what == what), None)
         if known is not None:
             return known
@@ -128,7 +130,8 @@ def print_arms(description, arms, paper):
     rows = []
     for task, scores in found.items():
         rows.append([TITLES[task], *map(shown, scores.values())])
-        rows.append(["the paper's", *map(str, paper[task])])
+        if task in paper:
+            rows.append(["the paper's", *map(str, paper[task])])
     print_table(["task", *arms], rows)
     print(json.dumps(found))
 
@@ -144,8 +147,8 @@ def shown(scores):
     """Mean and deviation, in percent."""
     mean = 100 * statistics.mean(scores)
     if len(scores) == 1:
-        return f"{mean:.1f}"
-    return f"{mean:.1f} ± {100 * statistics.stdev(scores):.1f}"
+        return f"{mean:.2f}"
+    return f"{mean:.2f} ± {100 * statistics.stdev(scores):.2f}"
 
 
 def _model():

@@ -22,8 +22,9 @@ def main():
     for task, (before, after) in found.items():
         paper = f"{cut(*(p / 100 for p in PAPER[task])):.1f} %" if task in PAPER else ""
         ours = cut(statistics.mean(before), statistics.mean(after))
-        rows.append([TITLES[task], shown(before), shown(after), f"{ours:.1f} %", paper])
-    print_table(["task", "baseline", "+ ELMo", "error cut", "the paper's"], rows)
+        count = str(len(before))
+        rows.append([TITLES[task], count, shown(before), shown(after), f"{ours:.1f} %", paper])
+    print_table(["task", "seeds", "baseline", "+ ELMo", "error cut", "the paper's"], rows)
     print(json.dumps(found))
 
 

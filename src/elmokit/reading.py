@@ -53,7 +53,7 @@ class Reading:
         self._learn_weights()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, in this process or in another, is made ready anew: packed products stay."""
+        """A copy, here or in another process, is made ready anew; what was kept is left behind."""
         again = partial(
             Reading,
             warm_up=self._warm_up,

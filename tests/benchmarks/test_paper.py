@@ -25,7 +25,7 @@ def asked(paper, tmp_path, monkeypatch):
     """Runs of a small tagger, of two seeds."""
     runs = paper("runs")
     for part in ("train", "dev"):
-        (tmp_path / part).write_text("the\tDET\ncat\tNOUN\n\n" * 8)
+        (tmp_path / part).write_text("the\tDET\ncat\tNOUN\n\na\tDET\ncat\tNOUN\n\n" * 4)
     monkeypatch.setitem(runs.FILES, "pos", "{}")
     set_pos(monkeypatch, replace(TINY, crf=False))
     return runs.Runs(tmp_path, tmp_path / "work", tmp_path / "scores.jsonl", (0, 1), ("pos",))
@@ -43,6 +43,25 @@ def test_a_head_is_trained_once_with_all_examples_or_some(asked, capsys):
     assert not capsys.readouterr().out
     asked.score("pos", "none", 0, share=0.5)
     assert "pos-none-0.5-0: 4 examples" in capsys.readouterr().out
+
+
+def test_a_share_of_the_examples_is_one_of_their_texts(asked, capsys):
+    text = "the\tDET\ncat\tNOUN\n\n" * 3 + "a\tDET\ncat\tNOUN\n\n"
+    (asked.data / "train").write_text(text)
+    asked.score("pos", "none", 0, share=0.5)
+    asked.score("pos", "none", 1, share=0.5)
+    told = capsys.readouterr().out
+    assert "pos-none-0.5-0: 3 examples" in told
+    assert "pos-none-0.5-1: 1 examples" in told
+
+
+def test_a_table_of_tasks_that_the_paper_did_not_have(paper, asked, monkeypatch, capsys):
+    runs = paper("runs")
+    monkeypatch.setattr(runs, "runs_of", lambda *_, **__: asked)
+    runs.print_arms("", {"baseline": {"elmo": "none"}}, {})
+    table = capsys.readouterr().out.splitlines()
+    assert "| task | baseline |" in table
+    assert "the paper's" not in " ".join(table)
 
 
 def test_heads_that_learnt_otherwise_are_trained_anew(asked, monkeypatch, capsys):

@@ -43,6 +43,8 @@ def test_a_text_is_cut_where_its_sentences_end():
     assert cut_text(TEXT) == [TEXT[:3], TEXT[3:8], TEXT[8:]]
     assert cut_text((".",)) == [(".",)]
     assert cut_text(("no", "end")) == [("no", "end")]
+    assert cut_text(("he", "said", ".", '"')) == [("he", "said", ".", '"')]
+    assert cut_text((".", '"', "A", ".", '"')) == [(".",), ('"', "A", ".", '"')]
     said = ("He", "said", '"', "I", "know", ".", "I", "do", ".", '"', "Then", "he", "left", ".")
     assert cut_text(said) == [said[:6], said[6:10], said[10:]]
     assert Feed(by_sentence=False, split="spaces")(TEXT) == [TEXT]

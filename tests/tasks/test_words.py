@@ -6,6 +6,7 @@ import torch
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import Lexicon
 from elmokit.tasks.words import WordVectors
+from elmokit.text.alphabet import ByteAlphabet
 from toys import changed, sentence
 
 SENTENCES = [sentence(number) for number in range(12)]
@@ -121,3 +122,14 @@ def test_a_word_has_one_row_however_it_is_written():
     lexicon = Lexicon.of([["“", "Don’t", '"', "don't"]])
     assert lexicon.words == ['"', "don't"]
     assert lexicon.rows([["”", "DON'T"]]).tolist() == [[2, 3]]
+
+
+def test_only_words_that_are_read_tell_what_characters_usually_say():
+    words = WordVectors(LEXICON, changed(elmo="none"))
+    words.train()
+    words([("cat",)])
+    once = words.usual.clone()
+    words([("<S>",)])
+    assert torch.equal(words.usual, once)
+    rows, _ = ByteAlphabet(words.encoder.config.width).encode(["cat"])
+    torch.testing.assert_close(once, words.encoder(torch.from_numpy(rows))[0].detach())

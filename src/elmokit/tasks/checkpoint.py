@@ -12,12 +12,10 @@ from elmokit.embedder import Embedder
 from elmokit.errors import InputError, OutputError
 from elmokit.resume import read_checkpoint, write_checkpoint
 from elmokit.tasks.settings import Settings
-from elmokit.tasks.task import Head
+from elmokit.tasks.task import Head, Task
 
 NAME = "checkpoint.pt"
 _HEAD = "task.json"  # of a head that was the best so far
-
-_VERSION = 6  # to be raised whenever heads learn in another way
 
 
 @dataclass(frozen=True)
@@ -83,11 +81,11 @@ class Checkpoint:
 
 
 def digest(
-    task: str, settings: Settings, elmo: Embedder | None, train: Sequence[Any], dev: Sequence[Any]
+    task: Task, settings: Settings, elmo: Embedder | None, train: Sequence[Any], dev: Sequence[Any]
 ) -> str:
     """What a run is a run of: the same for the same task, settings, biLM and examples."""
     bilm = () if elmo is None else (elmo.pretrained.fingerprint(), elmo.pretrained.split)
-    found = hashlib.sha256(repr((_VERSION, task, bilm, asdict(settings))).encode())
+    found = hashlib.sha256(repr((task.revision, task.name, bilm, asdict(settings))).encode())
     if settings.vectors:
         found.update(Path(settings.vectors).read_bytes())
     for example in (*train, None, *dev):

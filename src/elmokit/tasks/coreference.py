@@ -52,7 +52,7 @@ class Coreference(Head):
         self.width = nn.Embedding(_WIDEST, settings.hidden)
         self.mention = nn.Linear(settings.hidden, 1)
         self.rough = nn.Linear(settings.hidden, settings.hidden, bias=False)
-        # So is a pair's: of both mentions, their product, their distance and their spelling.
+        # A pair's is that of both mentions, their product, their distance and their spelling.
         self.later = nn.Linear(settings.hidden, settings.hidden)
         self.earlier = nn.Linear(settings.hidden, settings.hidden, bias=False)
         self.alike = nn.Linear(settings.hidden, settings.hidden, bias=False)
@@ -151,7 +151,7 @@ class Coreference(Head):
         sentence = torch.arange(len(lengths)).repeat_interleave(lengths).to(said.device)
         begin, end, inside = self.first(said), self.last(said), self.inner(own)
         attention = self.attend(said)
-        weights = (attention - attention.max()).exp()  # (words, 1)
+        weights = (attention - attention.max()).clamp(min=-20).exp()  # (words, 1), above 0
         inside, firsts, lasts, vectors = weights * inside, [], [], []
         total, heads = weights, inside
         for width in range(min(_WIDEST, len(said))):
@@ -159,7 +159,7 @@ class Coreference(Head):
                 total, heads = total[:-1] + weights[width:], heads[:-1] + inside[width:]
             start = torch.arange(len(said) - width, device=said.device)
             start = start[sentence[: len(start)] == sentence[width:]]
-            head = heads[start] / total[start].clamp(min=1e-12)
+            head = heads[start] / total[start]
             firsts.append(start)
             lasts.append(start + width)
             vectors.append(begin[start] + end[start + width] + head + self.width.weight[width])

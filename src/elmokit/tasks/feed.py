@@ -45,7 +45,10 @@ def cut_text(words: Words) -> list[Words]:
             found.append(words[first:place])
             first = place
         ended = ends or (ended and closes)
-    return [*found, words[first:]]
+    rest = words[first:]
+    if found and all(word in _CLOSES for word in rest):  # it was opened before this text
+        return [*found[:-1], found[-1] + rest]
+    return [*found, rest]
 
 
 def spell_as_moses(words: Words) -> Words:

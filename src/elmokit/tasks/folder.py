@@ -190,7 +190,8 @@ def _load_elmo(folder: Path, fingerprint: str, device: torch.device) -> Embedder
     elmo = Embedder(formats.load(folder / ELMO), device=device)
     if elmo.pretrained.fingerprint() != fingerprint:
         raise FormatError(
-            f"{folder}: was trained with another biLM than {folder / ELMO}; train it anew"
+            f"{folder}: was trained with another biLM than {folder / ELMO}; if a run was killed "
+            "there, the same elmo train goes on, else train it anew"
         )
     return elmo
 

@@ -53,7 +53,7 @@ def learn(
 
     `layers` are those of a frozen biLM that runs before this one worked out.
     Every random choice follows from the seed and the epoch's number: a run that was stopped goes
-    on after its last whole epoch, and ends with the same weights.
+    on after its last whole epoch, and ends, on a CPU, with the same weights.
     """
     if not train or not dev:
         raise InputError("a head needs examples to learn from and others to be chosen by")
@@ -74,13 +74,14 @@ def learn(
         elmo = _copy(elmo)  # the caller's biLM stays as it is
     _make_folder(out)
     busy = f"{out}: another process trains there; wait for its end"
-    with Claim(out, busy), torch.random.fork_rng(devices=[]):
+    graphics = [device] if device.type == "cuda" else []
+    with Claim(out, busy), torch.random.fork_rng(graphics):
         torch.manual_seed(settings.seed)
         head = _new_head(task, train, settings, elmo, layers).to(device)
         optimizer = torch.optim.AdamW(
             _groups(head), lr=settings.learning_rate, weight_decay=settings.decay, fused=True
         )
-        what = digest(task.name, settings, elmo, train, dev)
+        what = digest(task, settings, elmo, train, dev)
         done = Checkpoint.read(out, what)
         if not done.epoch:
             done.write(out, head, optimizer)  # the folder is this run's from now on

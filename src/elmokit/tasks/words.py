@@ -247,8 +247,8 @@ class WordVectors(nn.Module):
         placed = place_words(sentences, marked=False)
         rows, _ = ByteAlphabet(self.encoder.config.width).encode(placed.types)
         features = self.encoder(torch.from_numpy(rows).to(self._device))
-        if self.training:
-            self._get_used_to(features.detach())
+        if self.training and len(features) > 2:  # the first are the marks of a sentence's ends
+            self._get_used_to(features[2:].detach())
         features = (features - self.usual) / self.spread
         features = torch.cat([features.new_zeros(1, features.shape[1]), features])
         return F.embedding(torch.from_numpy(placed.words).to(self._device), features)
