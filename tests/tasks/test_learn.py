@@ -1,7 +1,9 @@
 """Every task is learnt by the same loop, which loses nothing and refuses what cannot work."""
 
+import copy
 import json
 from dataclasses import replace
+from itertools import count
 
 import pytest
 import torch
@@ -9,8 +11,8 @@ import torch
 import elmokit
 from elmokit.claim import Claim
 from elmokit.errors import ConfigError, FormatError, InputError, NumericError, OutputError
+from elmokit.tasks import folder, plain
 from elmokit.tasks import learn as story
-from elmokit.tasks import plain
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.classifier import _drawn
 from elmokit.tasks.data.example import Labelled, Tagged
@@ -23,7 +25,8 @@ from toys import EXAMPLES, changed, sized
 
 
 def weights_of(folder):
-    return (folder / "head.safetensors").read_bytes()
+    (weights,) = folder.glob("head-*.safetensors")
+    return weights.read_bytes()
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -316,7 +319,7 @@ def test_a_run_killed_before_its_first_head_is_whole_goes_on(tmp_path, monkeypat
         return learn(TASKS["pos"], examples, examples, tmp_path, settings=changed(**settings))
 
     def killed(*_):
-        (tmp_path / "head.safetensors").write_bytes(b"x")
+        (tmp_path / "head-1.safetensors").write_bytes(b"x")
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
@@ -328,3 +331,42 @@ def test_a_run_killed_before_its_first_head_is_whole_goes_on(tmp_path, monkeypat
     (tmp_path / "checkpoint.pt").unlink()
     with pytest.raises(OutputError, match="but no checkpoint of a run"):
         run(elmo="none", seed=3)
+
+
+@pytest.mark.parametrize(
+    ("tune", "unwritten"),
+    [(True, "elmo"), (True, "head"), (True, "task.json"), (False, "head"), (False, "task.json")],
+)
+def test_a_run_killed_while_it_saves_keeps_the_head_before(
+    tune, unwritten, model, tmp_path, monkeypatch
+):
+    examples, settings = EXAMPLES["pos"], changed(elmo="input", tune=tune, epochs=3)
+    rising, best = count(1), []
+    task = replace(TASKS["pos"], score=lambda *_: {"accuracy": next(rising)})
+
+    def dying(write, place):
+        def written(*given):
+            if given[place].name.startswith(unwritten):
+                raise KeyboardInterrupt
+            write(*given)
+
+        return written
+
+    def save(trained, *rest):
+        if best:
+            monkeypatch.setattr(folder, "write_whole", dying(folder.write_whole, 0))
+            monkeypatch.setattr(folder, "name_whole", dying(folder.name_whole, 1))
+        folder.save_trained(trained, *rest)
+        best.append(copy.deepcopy(trained.head.state_dict()))
+
+    monkeypatch.setattr(story, "save_trained", save)
+    given = {"settings": settings, "elmo": model}
+    with pytest.raises(KeyboardInterrupt):
+        learn(task, examples, examples, tmp_path, **given)
+    found = load_trained(tmp_path, {"pos": task})
+    assert found.epoch == 1
+    for name, tensor in found.head.state_dict().items():
+        torch.testing.assert_close(tensor, best[0][name])
+    monkeypatch.undo()
+    assert learn(task, examples, examples, tmp_path, **given).epoch == 3
+    assert len([*tmp_path.glob("head-*")]) == len([*tmp_path.glob("elmo*")]) == 1

@@ -25,9 +25,9 @@ from elmokit.tasks.plain import words_by
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
 from elmokit.tasks.words import WordVectors
-from elmokit.whole import write_whole
+from elmokit.whole import name_whole, write_whole
 
-TASK, WEIGHTS, ELMO = "task.json", "head.safetensors", "elmo"
+TASK = "task.json"
 
 _WORDS_AT_ONCE = 4000
 
@@ -65,7 +65,7 @@ class TaskRecord:
     """What task.json says."""
 
     format: Literal["elmokit-task"]
-    version: Literal[7]
+    version: Literal[8]
     task: str
     settings: Settings
     labels: tuple[str, ...]
@@ -74,6 +74,16 @@ class TaskRecord:
     elmo: str | None  # the fingerprint of the biLM; None for a baseline
     scores: dict[str, float]
     epoch: int
+
+    @property
+    def weights_name(self) -> str:
+        """The file of the head's weights, of this epoch alone: it and the record fit together."""
+        return f"head-{self.epoch}.safetensors"
+
+    @property
+    def elmo_name(self) -> str:
+        """The folder of the biLM: one for the run, or of this epoch alone if it learns too."""
+        return f"elmo-{self.epoch}" if self.settings.tune else "elmo"
 
 
 def answers(head: Head, task: Task, examples: Sequence[Any]) -> list[Any]:
@@ -127,11 +137,11 @@ def make_head(
 
 
 def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
-    """A head and all it needs, its biLM too."""
+    """A head and all it needs, its biLM too; the one before it is there until all of this is."""
     head, settings = trained.head, trained.head.words.settings
     record = TaskRecord(
         "elmokit-task",
-        7,
+        8,
         trained.task.name,
         settings,
         tuple(head.labels),
@@ -143,11 +153,12 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
     )
     try:
         if elmo is not None:
-            _replace_elmo(elmo, folder, record.elmo)
+            _save_elmo(elmo, folder / record.elmo_name, record.elmo)
         numbers = pack_tensors(_own_weights(head))
-        write_whole(folder / WEIGHTS, lambda file: file.write(numbers))
+        write_whole(folder / record.weights_name, lambda file: file.write(numbers))
         text = json.dumps(asdict(record), indent=1, ensure_ascii=False).encode()
         write_whole(folder / TASK, lambda file: file.write(text))
+        _forget_others(folder, record)
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written ({error.strerror})") from None
 
@@ -167,12 +178,12 @@ def load_trained(
         raise FormatError(f"{folder / TASK}: no task is called {record.task!r}; a newer elmokit's?")
     elmo = None
     if record.elmo is not None:
-        elmo = _load_elmo(folder, record.elmo, device)
+        elmo = _load_elmo(folder / record.elmo_name, record.elmo, device)
     task = tasks[record.task]
     lexicon = Lexicon(record.words, learnt=record.learnt)
     head = make_head(task, record.settings, lexicon=lexicon, labels=record.labels, elmo=elmo)
     shapes = {name: tuple(tensor.shape) for name, tensor in _own_weights(head).items()}
-    weights = read_tensors(folder / WEIGHTS, shapes)
+    weights = read_tensors(folder / record.weights_name, shapes)
     head.load_state_dict(weights, strict=False)
     return Trained(task, head.eval().to(device), record.scores, record.epoch)
 
@@ -186,34 +197,40 @@ def _own_weights(head: Head) -> dict[str, torch.Tensor]:
     }
 
 
-def _load_elmo(folder: Path, fingerprint: str, device: torch.device) -> Embedder:
-    elmo = Embedder(formats.load(folder / ELMO), device=device)
+def _load_elmo(place: Path, fingerprint: str, device: torch.device) -> Embedder:
+    elmo = Embedder(formats.load(place), device=device)
     if elmo.pretrained.fingerprint() != fingerprint:
         raise FormatError(
-            f"{folder}: was trained with another biLM than {folder / ELMO}; if a run was killed "
-            "there, the same elmo train goes on, else train it anew"
+            f"{place.parent}: was trained with another biLM than {place}; train it anew"
         )
     return elmo
 
 
-def _replace_elmo(elmo: Embedder, folder: Path, fingerprint: str | None) -> None:
-    place = folder / ELMO
+def _save_elmo(elmo: Embedder, place: Path, fingerprint: str | None) -> None:
     if place.is_dir():
         there = formats.load(place)
         if (there.fingerprint(), there.split) == (fingerprint, elmo.pretrained.split):
             return
-    new, old = folder / ".elmo.new", folder / ".elmo.old"
-    for left in (new, old):
-        shutil.rmtree(left, ignore_errors=True)
+        shutil.rmtree(place)
+    new = place.with_name(f".{place.name}.unfinished")
+    shutil.rmtree(new, ignore_errors=True)
     known = elmo.pretrained
     read = known.vocabulary if elmo.bilm.config.characters is None else None
     needed = replace(known, model=LanguageModel(elmo.bilm), vocabulary=read)
     exact = all(torch.equal(weight, weight.half().float()) for weight in elmo.bilm.parameters())
     formats.save(needed, new, half=exact)
-    if place.exists():
-        place.rename(old)
-    new.rename(place)
-    shutil.rmtree(old, ignore_errors=True)
+    name_whole(new, place)
+
+
+def _forget_others(folder: Path, record: TaskRecord) -> None:
+    """Take away the heads and biLMs of other epochs."""
+    for path in (*folder.glob("head-*.safetensors"), *folder.glob("elmo-*")):
+        if path.name in (record.weights_name, record.elmo_name):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def sentences_of(task: Task, examples: Iterable[Any]) -> list[tuple[str, ...]]:
