@@ -1,5 +1,6 @@
 """What a run is becomes a file from which it goes on: whole or not there, and back."""
 
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from pickle import UnpicklingError
@@ -11,6 +12,12 @@ from elmokit.errors import FormatError, OutputError
 from elmokit.whole import write_whole
 
 Record = TypeVar("Record")
+
+# What torch says of bytes that are no checkpoint, or are one no more.
+_DAMAGED = (
+    RuntimeError, TypeError, EOFError, ValueError, LookupError, AttributeError, struct.error,
+    UnpicklingError,
+)  # fmt: skip
 
 
 def write_checkpoint(values: Mapping[str, Any], path: Path) -> None:
@@ -30,7 +37,7 @@ def read_checkpoint(path: Path, kind: type[Record]) -> Record | None:
         return None
     try:
         return kind(**torch.load(path, weights_only=True, map_location="cpu"))
-    except (RuntimeError, TypeError, EOFError, ValueError, UnpicklingError):
+    except _DAMAGED:
         raise FormatError(
             f"{path}: not a checkpoint of elmokit for such a run, or a damaged one; name another "
             "folder, or remove it to begin anew"

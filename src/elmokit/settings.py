@@ -70,10 +70,10 @@ def replaced(
     return make_record({**before, **values, **typed}, type(start), name)
 
 
-def read_toml(path: Path, otherwise: str = "name a TOML file") -> dict[str, Any]:
+def read_toml(path: Path, otherwise: str = "expected a TOML file of settings") -> dict[str, Any]:
     """The values of a TOML file; `otherwise` ends the sentence that says there is none."""
     if not path.is_file():
-        raise ConfigError(f"{path}: no such file, and {otherwise}")
+        raise ConfigError(f"{path}: no such file, {otherwise}")
     try:
         return parse_toml(path.read_text(encoding="utf-8"), str(path))
     except UnicodeDecodeError as error:

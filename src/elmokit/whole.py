@@ -13,6 +13,10 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
         with open(unnamed, "wb") as file:
             write(file)
         name_whole(unnamed, path)
+    except OSError as error:
+        if error.filename == str(unnamed):
+            error.filename = str(path)  # the name that the caller knows
+        raise
     finally:
         unnamed.unlink(missing_ok=True)
 

@@ -18,6 +18,7 @@ def place(tmp_path, monkeypatch):
     files = {
         "small.toml": SMALL,
         "ner": "".join(f"the O\ncat O\nin O\n{p} I-LOC\n\n" for p in PLACES * 3),
+        "strange": "the O\nRhine B-RIVER\n\n",
         "pos": "".join(f"the\tDET\ncat\tNOUN\nin\tADP\n{p}\tPROPN\n\n" for p in PLACES),
         "texts": "".join(f"{n % 2}\ta {('bad', 'good')[n % 2]} film .\n" for n in range(12)),
         "entailment": "".join(f"a cat\t{('a dog', 'a cat')[n % 2]}\t{n % 2}\n" for n in range(12)),
@@ -69,6 +70,13 @@ def test_names_are_learnt_judged_and_found(elmo, train, place):
     assert said == {"sentences": [["in", "Kiel"]], "answer": ["O", "S-LOC"]}
     mixes = succeeded(elmo("mix", "out-ner", "--plot", "mix.svg"))
     assert mixes.count("layer 2 0.") == 2
+    assert succeeded(elmo("mix", "out-ner", "out-ner")) == 2 * mixes
+    failed(elmo("mix", "out-ner", "--plot", "nowhere/mix.svg"), "nowhere/mix.svg: No such file")
+    _, told, _ = elmo("evaluate", "out-ner", "strange")
+    assert told == "labels that out-ner has never met, and never gives: S-RIVER\n"
+    asked = elmo("tag", "out-ner", "-", stdin=b"in Kiel\ncaf\xe9\n")
+    failed(asked, "stdin, line 2: not UTF-8")
+    assert asked[0] == "in\tO\nKiel\tS-LOC\n\n"  # what was asked before it
     assert "out-ner, input" in (place / "mix.svg").read_text()
     succeeded(elmo("plot", "mix", "out-ner", "--out", "same.svg"))
     assert (place / "same.svg").read_bytes() == (place / "mix.svg").read_bytes()
@@ -118,6 +126,12 @@ def test_roles_are_found_of_the_word_between_stars(elmo, train, place):
     assert succeeded(elmo("roles", "out-roles", "-", stdin=line)) == expected
     assert succeeded(elmo("roles", "out-roles", "--text", line.decode().strip())) == expected
     failed(elmo("roles", "out-roles", "--text", "cats eat"), "0 words between stars, expected one")
+    failed(elmo("roles", "out-roles", "--text", "*a* (*b*)"), "2 words between stars, expected one")
+    asked = elmo(
+        "roles", "out-roles", "--json", "--split", "moses", "--text", "Cats *ate*, he said."
+    )
+    said = json.loads(succeeded(asked))
+    assert said["sentences"] == [["Cats", "ate", ",", "he", "said", "."]]
 
 
 def test_questions_are_answered_from_a_text(elmo, train, place):
@@ -199,13 +213,15 @@ def test_settings_are_told_and_taken(elmo, place):
     assert succeeded(elmo("train", "roles", "--settings", "-c", "all.toml")) == told
 
 
-def test_mistakes_are_one_line(elmo, train, place):
+def test_mistakes_are_one_line(elmo, train, place, folder):
     failed(
         train("parsing", file="ner"), "no task is called 'parsing', expected one of ner, chunking"
     )
     failed(train("ner", "--hiden", "3"), "there is no setting 'hiden'; known are")
     failed(train("ner", "--hidden", "x"), "hidden: Input should be a valid integer")
     failed(train("ner", file="none"), "none: No such file")
+    failed(train("ner", "-c", "none"), "none: no such file, expected a TOML file of settings")
+    failed(elmo("probe", "pos", "ner", "-m", folder), "no tag of the examples to judge by is learn")
     failed(train("ner", "--device", "cuba"), "device 'cuba' cannot be used here")
     failed(train("ner", "--elmo", "none", "--device", "cuba"), "device 'cuba' cannot be used here")
     (place / "empty").write_text("")

@@ -11,11 +11,11 @@ import torch
 import elmokit
 from elmokit.claim import Claim
 from elmokit.errors import ConfigError, FormatError, InputError, NumericError, OutputError
-from elmokit.tasks import folder, plain
+from elmokit.tasks import coreference, folder, plain, reader
 from elmokit.tasks import learn as story
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.classifier import _drawn
-from elmokit.tasks.data.example import Labelled, Tagged
+from elmokit.tasks.data.example import Labelled, Pair, Tagged
 from elmokit.tasks.folder import load_trained
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.learn import learn
@@ -140,17 +140,27 @@ def test_waiting_for_a_better_epoch_ends(tmp_path):
 UNSEEN = {"ner": "S-X", "pos": "X", "roles": "B-X", "sentiment": "X", "entailment": "X"}
 
 
+def _relabelled(example, label):
+    if isinstance(example, Labelled):
+        return replace(example, label=label, phrases=())
+    if isinstance(example, Pair):
+        return replace(example, label=label)
+    return replace(example, tags=(label,) * len(example.words))
+
+
 @pytest.mark.parametrize("name", UNSEEN)
 def test_labels_that_were_never_learnt_are_never_right(name, tmp_path):
     task, examples = TASKS[name], EXAMPLES[name]
     label = UNSEEN[name]
-    other = [
-        replace(e, tags=(label,) * len(e.words)) if hasattr(e, "tags") else replace(e, label=label)
-        for e in examples
-    ]
-    settings = changed(elmo="none", epochs=1)
-    trained = learn(task, examples, other, tmp_path, settings=settings)
-    assert next(iter(trained.scores.values())) == 0
+    other = [_relabelled(example, label) for example in examples]
+    settings, told = changed(elmo="none", epochs=1), []
+    trained = learn(
+        task, examples, [*examples, *other], tmp_path, settings=settings, tell=told.append
+    )
+    assert told[0].endswith(f"that none to learn from has: {label}")
+    assert next(iter(trained.evaluate(other).values())) == 0
+    with pytest.raises(InputError, match=f"labelled {label}, those to learn from .*of one task"):
+        learn(task, examples, other, tmp_path / "other", settings=settings)
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -163,6 +173,16 @@ def test_a_thousand_words_and_a_single_one_are_read(name, model, tmp_path):
     assert [trained.answer([example])[0] for example in examples] == together
     if TASKS[name].plain is plain.TAGS:
         assert [*map(len, together)] == [1000, 1]
+
+
+@pytest.mark.parametrize(("name", "room"), [("questions", reader), ("coreference", coreference)])
+def test_a_text_too_long_for_memory_is_refused(name, room, tmp_path, monkeypatch):
+    examples = EXAMPLES[name]
+    settings = changed(elmo="none", epochs=1)
+    trained = learn(TASKS[name], examples, examples, tmp_path, settings=settings)
+    monkeypatch.setattr(room, "_LONGEST_TEXT", 99)
+    with pytest.raises(InputError, match=r"a text of 1[01]\d words .*at most 99; ask it part by"):
+        trained.answer([*examples, sized(name, 110)])
 
 
 def test_an_answer_does_not_feel_the_texts_beside_it(tmp_path):
@@ -197,6 +217,9 @@ def test_vectors_of_a_file_are_where_words_begin(tmp_path):
             tmp_path / "b",
             settings=changed(elmo="none", vectors=str(file), word_dim=9),
         )
+    file.write_text("cat 1 2\nwombat 1 nan\n")
+    with pytest.raises(FormatError, match=r"vectors.txt, line 2: a vector that is not finite"):
+        learn(task, examples, examples, tmp_path / "b", settings=settings)
     file.write_text("cat 1 2\ndog 1\n")
     with pytest.raises(FormatError, match=r"vectors.txt, line 2: 1 numbers, expected 2"):
         learn(task, examples, examples, tmp_path / "b", settings=settings)
@@ -260,6 +283,13 @@ def test_settings_that_cannot_be_are_refused():
         Settings(elmo="none", word_dim=0, characters=0)
     with pytest.raises(ConfigError, match="no vectors are given"):
         Settings(freeze_vectors=True)
+    with pytest.raises(ConfigError, match="seed is 9223372036854775808"):
+        Settings(seed=2**63)
+    for useless in ({"tune": True}, {"layers": (2,)}):
+        with pytest.raises(ConfigError, match="elmo is 'none': there are no layers"):
+            Settings(elmo="none", **useless)
+    with pytest.raises(ConfigError, match=r"layers is \(0, 0\), expected each once"):
+        Settings(layers=(0, 0))
 
 
 def test_a_folder_of_something_else_is_one_clear_line(tmp_path, model):
@@ -271,12 +301,24 @@ def test_a_folder_of_something_else_is_one_clear_line(tmp_path, model):
     (tmp_path / "task.json").write_text(json.dumps(record | {"elmo": "0" * 64}))
     with pytest.raises(FormatError, match="was trained with another biLM"):
         load_trained(tmp_path, TASKS)
-    (tmp_path / "task.json").write_text(json.dumps(record | {"labels": ["A"]}))
-    with pytest.raises(FormatError, match=r"has the shape .*is it the file of this model"):
-        load_trained(tmp_path, TASKS)
-    (tmp_path / "checkpoint.pt").write_bytes(b"x")
-    with pytest.raises(FormatError, match="not a checkpoint of elmokit"):
-        learn(TASKS["pos"], examples, examples, tmp_path, settings=changed(), elmo=model)
+    for wrong in ({"labels": ["A"]}, {"settings": record["settings"] | {"hidden": 10**7}}):
+        (tmp_path / "task.json").write_text(json.dumps(record | wrong))
+        with pytest.raises(FormatError, match=r"has the shape .*is it the file of this model"):
+            load_trained(tmp_path, TASKS)
+    for wrong, told in (
+        ({"elmo": None}, "elmo is None, but the settings say 'input'"),
+        ({"learnt": 1}, "learnt is 1, expected 2 to "),
+        ({"learnt": 10**6}, "learnt is 1000000, expected 2 to "),
+        ({"labels": ["A", "A"]}, "a label is empty or there twice"),
+        ({"labels": ["A", ""]}, "a label is empty or there twice"),
+    ):
+        (tmp_path / "task.json").write_text(json.dumps(record | wrong))
+        with pytest.raises(FormatError, match=told):
+            load_trained(tmp_path, TASKS)
+    for junk in (b"x", b"junk", b"hello world\n", b"\x80\x02]q\x00."):
+        (tmp_path / "checkpoint.pt").write_bytes(junk)
+        with pytest.raises(FormatError, match="not a checkpoint of elmokit"):
+            learn(TASKS["pos"], examples, examples, tmp_path, settings=changed(), elmo=model)
 
 
 def test_the_callers_random_numbers_are_their_own(tmp_path):

@@ -4,12 +4,16 @@ import json
 from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from elmokit.cli.options import Device, Split, Text, lines_of
 from elmokit.errors import InputError
+
+if TYPE_CHECKING:
+    from elmokit.tasks.plain import Plain
+    from elmokit.tasks.plain import Split as Words
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What elmo train made.")]
 Source = Annotated[
@@ -109,15 +113,16 @@ def _answer(
         words = words_by(split or trained.split)
         numbered = enumerate(lines, 1)
         wrong: InputError | None = None
-        while wrong is None and (some := list(islice(numbered, _LINES_AT_ONCE))):
+        while wrong is None:
             asked: list[Any] = []
-            for number, line in some:
-                try:
+            try:
+                for number, line in islice(numbered, _LINES_AT_ONCE):
                     # A blank line is answered by one: so lines stay beside their answers.
-                    asked.append(plain.ask(line, words) if line.strip() else None)
-                except InputError as error:  # those before it are answered first
-                    wrong = InputError(f"line {number}: {error}")
-                    break
+                    asked.append(_ask(plain, line, words, number) if line.strip() else None)
+            except InputError as error:  # those before it are answered first
+                wrong = error
+            if not asked:
+                break
             answers = iter(trained.answer([example for example in asked if example is not None]))
             for example in asked:
                 said = None if example is None else next(answers)
@@ -129,3 +134,11 @@ def _answer(
                     typer.echo("\n" if example is None else plain.show(example, said), nl=False)
         if wrong is not None:
             raise wrong
+
+
+def _ask(plain: "Plain", line: str, words: "Words", number: int) -> Any:
+    """The example that a line asks of."""
+    try:
+        return plain.ask(line, words)
+    except InputError as error:
+        raise InputError(f"line {number}: {error}") from None

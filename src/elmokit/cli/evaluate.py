@@ -1,4 +1,4 @@
-"""A file of text becomes the perplexity of a model on it."""
+"""A file becomes how well a model does on it: its perplexity, or a trained head's scores."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -18,6 +18,7 @@ from elmokit.cli.options import (
     TokensPerBatch,
     lines_of,
     load,
+    tell,
 )
 from elmokit.errors import InputError
 from elmokit.whole import write_whole
@@ -103,6 +104,8 @@ def _evaluate_task(folder: Path, source: Path, *, device: str, as_json: bool) ->
     trained = load_trained(folder, device=device)
     task = trained.task
     examples = task.read(source, split=trained.split)
+    if strange := task.strangers(examples, trained.head.labels):
+        tell(f"labels that {folder} has never met, and never gives: {', '.join(strange)}")
     answers = trained.answer(examples)
     facts: dict[str, object] = dict(task.score(examples, answers))
     labels = {} if task.by_label is None else task.by_label(examples, answers)

@@ -25,15 +25,16 @@ def mix(
 
     Example: elmo mix ner srl --plot mix.svg
     """
-    mixes = read_mixes(folders)
+    mixes = []
     for folder in folders:
-        own = [found for found in mixes if found.folder == folder]
+        own = read_mixes([folder])
         for found in own:
             named = zip(found.layers, found.shares, strict=True)
             told = "  ".join(f"layer {layer} {share:.3f}" for layer, share in named)
             typer.echo(f"{folder}  {found.place:7}{told}")
         if not own:
             typer.echo(f"{folder}  has no mix: it was trained without ELMo")
+        mixes += own
     if plot is not None:
         plot_mixes(mixes, plot)
 

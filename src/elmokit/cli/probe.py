@@ -13,7 +13,7 @@ def probe(
     train: Annotated[Path, typer.Argument(metavar="TRAIN", help="CoNLL columns or CoNLL-U.")],
     dev: Annotated[Path, typer.Argument(metavar="DEV", help="The same, to be judged by.")],
     model: Model = None,
-    seed: Annotated[int, typer.Option(help="Of the order of the words.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Of the order of the words.")] = 0,
     device: Device = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:

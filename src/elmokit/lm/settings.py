@@ -185,7 +185,7 @@ def read_settings(source: str | Path | None, given: Mapping[str, str]) -> Settin
     elif str(source).endswith(".json"):
         values = read_training_options(Path(source))
     else:
-        values = read_toml(Path(source), f"no preset ({', '.join(PRESETS)}) either")
+        values = read_toml(Path(source), f"and no preset ({', '.join(PRESETS)}) either")
     preset = values.pop("preset", "small")
     if preset not in PRESETS:
         raise ConfigError(f"no preset is called {preset!r}, expected one of {sorted(PRESETS)}")

@@ -75,6 +75,14 @@ class TaskRecord:
     scores: dict[str, float]
     epoch: int
 
+    def __post_init__(self) -> None:
+        if (self.elmo is None) != (self.settings.elmo == "none"):
+            raise ConfigError(f"elmo is {self.elmo!r}, but the settings say {self.settings.elmo!r}")
+        if not 2 <= self.learnt <= len(self.words) + 2:
+            raise ConfigError(f"learnt is {self.learnt}, expected 2 to {len(self.words) + 2}")
+        if "" in self.labels or len(set(self.labels)) < len(self.labels):
+            raise ConfigError("a label is empty or there twice")
+
     @property
     def weights_name(self) -> str:
         """The file of the head's weights, of this epoch alone: it and the record fit together."""
@@ -180,10 +188,15 @@ def load_trained(
     if record.elmo is not None:
         elmo = _load_elmo(folder / record.elmo_name, record.elmo, device)
     task = tasks[record.task]
-    lexicon = Lexicon(record.words, learnt=record.learnt)
-    head = make_head(task, record.settings, lexicon=lexicon, labels=record.labels, elmo=elmo)
-    shapes = {name: tuple(tensor.shape) for name, tensor in _own_weights(head).items()}
+
+    def make() -> Head:
+        lexicon = Lexicon(record.words, learnt=record.learnt)
+        return make_head(task, record.settings, lexicon=lexicon, labels=record.labels, elmo=elmo)
+
+    with torch.device("meta"):  # numbers that need no memory, until the file is known to have them
+        shapes = {name: tuple(tensor.shape) for name, tensor in _own_weights(make()).items()}
     weights = read_tensors(folder / record.weights_name, shapes)
+    head = make()
     head.load_state_dict(weights, strict=False)
     return Trained(task, head.eval().to(device), record.scores, record.epoch)
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from elmokit.embedder import Embedder
+from elmokit.errors import OutputError
 from elmokit.tasks.feed import Feed, Words
 
 
@@ -38,9 +39,17 @@ class FrozenLayers:
         if not new:
             return
         with tempfile.TemporaryFile() as file:
-            for array in self._embedder.embed_stream(new, layers=self.layers, progress=progress):
-                file.write(array.astype(np.float16).tobytes())
-            file.flush()
+            arrays = self._embedder.embed_stream(new, layers=self.layers, progress=progress)
+            try:
+                for array in arrays:
+                    file.write(array.astype(np.float16).tobytes())
+                file.flush()
+            except OSError as error:
+                needed = sum(map(len, new)) * len(self.layers) * self.dim * 2
+                raise OutputError(
+                    f"{tempfile.gettempdir()}: the layers of the texts take {needed:,} bytes there "
+                    f"({error.strerror}); make room, or let TMPDIR name another folder"
+                ) from None
             whole = np.memmap(file, np.float16, "r")
         at = 0
         for words in new:

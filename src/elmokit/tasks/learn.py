@@ -57,6 +57,7 @@ def learn(
     """
     if not train or not dev:
         raise InputError("a head needs examples to learn from and others to be chosen by")
+    _check_labels(task, train, dev, tell)
     out, elmo = Path(out), None if settings.elmo == "none" else elmo
     device = find_device(device)
     if settings.elmo != "none" and elmo is None:
@@ -203,6 +204,24 @@ def _log(
     told = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
     best = "the best so far" if done.is_best else f"the best was epoch {done.best_epoch}"
     return f"epoch {done.epoch}: loss {loss:.4f}; {told} ({best}; {seconds:.0f} s)"
+
+
+def _check_labels(
+    task: Task, train: Sequence[Any], dev: Sequence[Any], tell: Callable[[str], None]
+) -> None:
+    """Refuse examples to be chosen by of which none can be right, and tell labels of some."""
+    learnt, strange = task.labels(train), task.strangers(dev, task.labels(train))
+    if strange and len(strange) == len(task.labels(dev)):
+        raise InputError(
+            f"the examples to choose by are labelled {_shown(strange)}, those to learn from "
+            f"{_shown(learnt)}; are they of one task?"
+        )
+    if strange:
+        tell(f"labels of the examples to choose by that none to learn from has: {_shown(strange)}")
+
+
+def _shown(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:10]) + (", …" if len(labels) > 10 else "")
 
 
 def _make_folder(out: Path) -> None:

@@ -88,9 +88,14 @@ def read_vectors(path: Path) -> tuple[list[str], Tensor]:
                     "file of vectors has a word and its numbers a line"
                 )
             try:
-                rows.setdefault(key_of(parts[0]), np.array(parts[1:], np.float32))
+                vector = np.array(parts[1:], np.float32)
             except ValueError:
                 raise FormatError(f"{path}, line {number}: not all numbers after a word") from None
+            if not np.isfinite(vector).all():
+                raise FormatError(
+                    f"{path}, line {number}: a vector that is not finite; remove the line"
+                )
+            rows.setdefault(key_of(parts[0]), vector)
     if not rows:
         raise FormatError(f"{path}: empty, expected a word and its numbers a line")
     return [*rows], torch.from_numpy(np.stack([*rows.values()]))

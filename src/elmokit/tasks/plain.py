@@ -48,16 +48,15 @@ def _show_tags(example: Tagged, tags: Sequence[str]) -> str:
 
 
 def _roles(line: str, split: Split) -> Roles:
-    pieces = line.split()
-    marked = [place for place, piece in enumerate(pieces) if re.fullmatch(r"\*.+\*", piece)]
+    marked = [*re.finditer(r"\*(\*|[^*\s]+)\*", line)]
     if len(marked) != 1:
         raise InputError(
             f"{line[:60]!r}: {len(marked)} words between stars, expected one: mark the predicate, "
             "as in: He *gave* her a book"
         )
-    (place,) = marked
-    before, after = (split(" ".join(some)) for some in (pieces[:place], pieces[place + 1 :]))
-    words = (*before, pieces[place][1:-1], *after)
+    (predicate,) = marked
+    before, after = split(line[: predicate.start()]), split(line[predicate.end() :])
+    words = (*before, predicate[1], *after)
     return Roles(words, len(before), "", ("O",) * len(words))
 
 

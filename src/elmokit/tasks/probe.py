@@ -27,6 +27,8 @@ def probe_layers(
     if not train or not dev:
         raise InputError("a probe needs examples to learn from and others to be judged by")
     labels = sorted({tag for example in train for tag in example.tags})
+    if not any(tag in labels for example in dev for tag in example.tags):
+        raise InputError("no tag of the examples to judge by is learnt; are both of one task?")
     known, wanted = _ids(train, labels), _ids(dev, labels)
     accuracies = []
     for layer in range(embedder.layers):

@@ -63,8 +63,8 @@ class FirstSenses:
 
 def check_often(often: float) -> None:
     """Refuse a weight of frequencies that cannot be."""
-    if not often >= 0:
-        raise InputError(f"often is {often}, expected 0 or more")
+    if not 0 <= often < float("inf"):
+        raise InputError(f"often is {often}, expected a number of 0 or more")
 
 
 class SenseAverages:

@@ -51,6 +51,12 @@ class Settings:
             not_negative=("word_dim", "characters", "patience", "l2", "decay", "seed"),
             below_one=("dropout", "elmo_dropout"),
         )  # fmt: skip
+        if self.seed >= 2**63:
+            raise ConfigError(f"seed is {self.seed}, expected less than 2**63")
+        if self.elmo == "none" and (self.tune or self.layers):
+            raise ConfigError("elmo is 'none': there are no layers to choose, no biLM to tune")
+        if len(set(self.layers)) < len(self.layers):
+            raise ConfigError(f"layers is {self.layers}, expected each once")
         if self.split:
             check_splitter(self.split)
         if self.elmo in ("none", "output") and not (self.word_dim or self.characters):

@@ -50,6 +50,10 @@ class Task:
         """The examples of a file; raw text in it is split as `plain` says, or in another way."""
         return self.reader(path, words_by(split or self.plain.split))
 
+    def strangers(self, examples: Sequence[Example], labels: Sequence[str]) -> list[str]:
+        """The labels of examples that are not among those given: no head of those finds them."""
+        return sorted({*self.labels(examples)}.difference(labels))
+
     def length(self, example: Example) -> int:
         """How many words an example has, in the longest of its sentences."""
         return max(map(len, self.sentences(example)))

@@ -17,9 +17,8 @@ from typing import cast
 
 from elmokit.errors import FormatError
 from elmokit.tasks.data.example import Instance, Sensed
-from elmokit.tasks.data.source import Line, lines_of
+from elmokit.tasks.data.source import Line, numbered
 from elmokit.text.files import TextFile, unpacked
-from elmokit.text.lines import read_lines
 
 _CUT = EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, tarfile.TarError
 _START = b"<contextfile"
@@ -57,7 +56,7 @@ def _contexts(path: str | Path) -> Iterator[tuple[str, Iterator[Line]]]:
         with open(file.path, "rb") as packed:
             stream = cast(io.BufferedReader, unpacked(file.name, packed))
             if stream.peek(place + len(mark))[place : place + len(mark)] != mark:
-                yield Path(file.path).name.split(".")[0], lines_of(path)
+                yield Path(file.path).name.split(".")[0], numbered(stream, file.name)
                 return
             with tarfile.open(fileobj=stream, mode="r|") as archive:
                 for member in archive:
@@ -65,10 +64,7 @@ def _contexts(path: str | Path) -> Iterator[tuple[str, Iterator[Line]]]:
                     content = held.read() if held is not None else b""
                     if content.lstrip().startswith(_START):
                         name = f"{file.name}, {member.name}"
-                        texts = read_lines(io.BytesIO(content), name)
-                        numbered = enumerate(texts, 1)
-                        lines = (Line(name, number, text) for number, text in numbered)
-                        yield Path(member.name).name, lines
+                        yield Path(member.name).name, numbered(io.BytesIO(content), name)
     except _CUT as error:
         raise FormatError(
             f"{file.name}: cannot be unpacked ({error}); was the file cut short?"

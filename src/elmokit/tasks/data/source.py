@@ -31,10 +31,14 @@ class Line(NamedTuple):
 def lines_of(path: str | Path) -> Iterator[Line]:
     """The lines of a UTF-8 file, plain or packed by gzip, xz or Zstandard."""
     file = TextFile(str(path))
-    name = file.name
     with file.open() as opened:
-        for number, text in enumerate(read_lines(opened, name), 1):
-            yield Line(name, number, text)
+        yield from numbered(opened, file.name)
+
+
+def numbered(opened: Iterable[bytes], name: str) -> Iterator[Line]:
+    """The lines of what is open already."""
+    for number, text in enumerate(read_lines(opened, name), 1):
+        yield Line(name, number, text)
 
 
 def blocks_of(lines: Iterable[Line]) -> Iterator[list[Line]]:
@@ -62,6 +66,7 @@ def some(examples: list[_Example], path: str | Path, expected: str) -> list[_Exa
 
 def known(label: str, line: Line, labels: Sequence[str] | None) -> str:
     """The label that stands in a line, refused where it is empty or not one of `labels`."""
+    label = label.strip()
     if not label:
         raise line.wrong("no label, expected one; write it or remove the line")
     if labels is not None and label not in labels:
