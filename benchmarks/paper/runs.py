@@ -6,6 +6,7 @@ in a folder of its own, from which a run that was stopped goes on.
 """
 
 import argparse
+import hashlib
 import json
 import statistics
 from dataclasses import dataclass, replace
@@ -13,8 +14,11 @@ from itertools import groupby
 from pathlib import Path
 
 import elmokit
+from elmokit.lm.adapt import adapt as read_first
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.checkpoint import digest
+from elmokit.tasks.feed import Feed
+from elmokit.tasks.folder import sentences_of
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.learn import learn
 
@@ -68,9 +72,13 @@ class Runs:
         found = self.found(task, elmo, seed, share=share, **changes)
         return next(iter(found.scores.values()))
 
-    def found(self, name, elmo, seed, *, share=1.0, **changes):
-        """What is on record of a head; if nothing is, it is trained now."""
+    def found(self, name, elmo, seed, *, share=1.0, adapt=None, **changes):
+        """What is on record of a head; if nothing is, it is trained now.
+
+        `adapt` is how often the biLM first reads the examples' text, if not as often as usual.
+        """
         task = TASKS[name]
+        adapt = 0 if elmo == "none" else task.adapt if adapt is None else adapt
         settings = replace(task.settings, elmo=elmo, seed=seed, **changes)
         told = "-".join(f"{key}={value}" for key, value in sorted(changes.items()))
         run = "-".join(filter(None, [name, elmo, f"{share:g}", str(seed), told]))
@@ -86,17 +94,30 @@ class Runs:
         some = [example for own in texts[seed % stride :: stride] for example in own]
         model = None if elmo == "none" else _model()
         what = digest(task, settings, model, some, dev)
+        if adapt:
+            run = f"{run}-adapt={adapt}"
+            what = hashlib.sha256(f"{what}, adapt {adapt}".encode()).hexdigest()
         known = next((found for found in self._known() if found.what == what), None)
         if known is not None:
             return known
         print(f"{run}: {len(some)} examples", flush=True)
         out = self.work / f"{run}-{what[:8]}"
+        if adapt:
+            model = self._adapted(task, settings, model, some, adapt)
         layers = model and _layers(name, model, settings.layers)
         head = learn(task, some, dev, out, settings=settings, elmo=model, layers=layers, tell=_tell)
         found = Found(run, what, head.scores, head.epoch, head.head.words.shares())
         with self.record.open("a", encoding="utf-8") as record:
             record.write(json.dumps(vars(found)) + "\n")
         return found
+
+    def _adapted(self, task, settings, model, examples, times):
+        """The biLM after it has read the text of examples; one for all seeds."""
+        feed = Feed(settings.by_sentence, model.pretrained.split)
+        sentences = feed.sentences(sentences_of(task, examples))
+        out = self.work / f"{task.name}-{len(sentences)}-{times}.elmo"
+        read = read_first(model.pretrained, sentences, out, epochs=times, tell=_tell)
+        return elmokit.Embedder(read)
 
     def _known(self):
         if not self.record.exists():
@@ -159,10 +180,11 @@ def _model():
 
 def _layers(task, model, layers):
     """The layers of a task's sentences, worked out once for all runs of it."""
-    if (task, layers) not in _KEPT:
+    key = task, model.pretrained.fingerprint(), layers
+    if key not in _KEPT:
         _KEPT.clear()
-        _KEPT[task, layers] = FrozenLayers(model, layers)
-    return _KEPT[task, layers]
+        _KEPT[key] = FrozenLayers(model, layers)
+    return _KEPT[key]
 
 
 _LOADED = []

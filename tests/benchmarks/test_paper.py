@@ -3,7 +3,9 @@ from dataclasses import replace
 
 import pytest
 
+import elmokit
 from elmokit.tasks.catalog import TASKS
+from made import make_folder
 from toys import TINY
 
 
@@ -62,6 +64,22 @@ def test_a_table_of_tasks_that_the_paper_did_not_have(paper, asked, monkeypatch,
     table = capsys.readouterr().out.splitlines()
     assert "| task | baseline |" in table
     assert "the paper's" not in " ".join(table)
+
+
+def test_a_bilm_that_read_the_examples_first_is_another(paper, asked, tmp_path, capsys):
+    runs = paper("runs")
+    (tmp_path / "words").mkdir()
+    runs._LOADED[:] = [elmokit.load(make_folder(tmp_path / "words", softmax_words=9))]
+    frozen = asked.found("pos", "input", 0)
+    read = asked.found("pos", "input", 0, adapt=1)
+    assert read.what != frozen.what
+    assert read.run == "pos-input-1-0-adapt=1"
+    assert (asked.work / "pos-2-1.elmo").is_dir()
+    capsys.readouterr()
+    assert asked.found("pos", "input", 0, adapt=1) == read
+    assert asked.found("pos", "input", 0) == frozen
+    assert not capsys.readouterr().out
+    runs._LOADED.clear()
 
 
 def test_heads_that_learnt_otherwise_are_trained_anew(asked, monkeypatch, capsys):

@@ -5,6 +5,8 @@ from itertools import starmap
 
 import pytest
 
+from elmokit import formats
+from made import make_folder
 from typed import failed, succeeded
 
 SMALL = (
@@ -113,6 +115,22 @@ def test_texts_and_pairs_are_labelled(elmo, train):
     failed(asked, "line 2: 'a cat': 0 tabs, expected a premise, a tab")
     assert asked[0] == said  # what was asked before it
     failed(elmo("tag", "out-texts", "--text", "a"), "was trained for texts, expected chunking or")
+
+
+def test_a_bilm_may_first_read_the_text_to_learn_from(elmo, train, place):
+    (place / "words").mkdir()
+    speaker = make_folder(place / "words", softmax_words=9)
+    files = ("--train", "texts", "--dev", "texts", "--out", "out-texts", "-c", "small.toml")
+    asked = ("train", "texts", *files, "--adapt", "2", "-m", speaker)
+    said = succeeded(elmo(*asked))
+    read, own = (formats.load(place / name) for name in ("out-texts.elmo", "out-texts/elmo"))
+    assert read.fingerprint() == own.fingerprint() != formats.load(speaker).fingerprint()
+    assert succeeded(elmo(*asked)) == said  # it was learnt already
+    failed(
+        train("pos", "--adapt", "1"), "the model has no softmax, so it cannot read on; say adapt 0"
+    )
+    succeeded(train("pos", "--adapt", "1", "--elmo", "none"))
+    assert not (place / "out-pos.elmo").exists()
 
 
 def test_roles_are_found_of_the_word_between_stars(elmo, train, place):

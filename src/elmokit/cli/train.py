@@ -1,12 +1,16 @@
 """Labelled examples become a trained head, resumed where it was killed."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from elmokit.cli.options import Device, Model, load, settings_of, tell
 from elmokit.errors import InputError
+
+if TYPE_CHECKING:
+    from elmokit.embedder import Embedder
+    from elmokit.tasks.task import Task
 
 
 def train(
@@ -33,6 +37,14 @@ def train(
         Path | None,
         typer.Option("--config", "-c", help="A TOML file of settings.", show_default=False),
     ] = None,
+    adapt: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Times that the biLM first reads the text to learn from; it stays in OUT.elmo.",
+            show_default="2 for sentiment, else 0",
+        ),
+    ] = None,
     device: Device = "cpu",
     show_settings: Annotated[
         bool, typer.Option("--settings", help="Print every setting, as a TOML file, and end.")
@@ -45,8 +57,12 @@ def train(
 
     Example: elmo train ner --train train.conll --dev dev.conll --out ner --elmo both
     """
-    from elmokit.settings import to_toml  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.embedder import Embedder  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.lm.adapt import adapt as read_first  # noqa: PLC0415
+    from elmokit.settings import to_toml  # noqa: PLC0415
     from elmokit.tasks.catalog import TASKS  # noqa: PLC0415
+    from elmokit.tasks.feed import Feed  # noqa: PLC0415
+    from elmokit.tasks.folder import sentences_of  # noqa: PLC0415
     from elmokit.tasks.learn import learn  # noqa: PLC0415
     from elmokit.tasks.settings import read_settings  # noqa: PLC0415
 
@@ -63,8 +79,21 @@ def train(
         raise typer.BadParameter(f"Missing option {names}: files to learn from, and a folder.")
     learnt, judged = (chosen.read(path, split=settings.split) for path in (train, dev))
     elmo = None if settings.elmo == "none" else load(model, device=device)
+    if elmo is not None and (times := _times(chosen, elmo, adapt)):
+        feed = Feed(settings.by_sentence, elmo.pretrained.split)
+        sentences = feed.sentences(sentences_of(chosen, learnt))
+        place = f"{out}.elmo"
+        read = read_first(elmo.pretrained, sentences, place, epochs=times, device=device, tell=tell)
+        elmo = Embedder(read, device=device)
     trained = learn(
         chosen, learnt, judged, out, settings=settings, elmo=elmo, device=device, tell=tell
     )
     scores = ", ".join(f"{name} {value:.4f}" for name, value in trained.scores.items())
     typer.echo(f"{out}: {scores} (epoch {trained.epoch})")
+
+
+def _times(task: "Task", elmo: "Embedder", given: int | None) -> int:
+    """How often the biLM first reads the text; unless it is told to, only one that can."""
+    if given is not None:
+        return given
+    return task.adapt if elmo.pretrained.model.softmax is not None else 0

@@ -152,7 +152,7 @@ _TASKS = (
     ),
     Task(
         "sentiment", _in_words(read_trees), _labels_of_trees, Classifier, _own, plain.SENTENCE,
-        settings=Settings(learning_rate=0.001, epochs=6), **_by_labels(_texts),
+        settings=Settings(learning_rate=0.001, epochs=6), adapt=2, **_by_labels(_texts),
     ),
     Task("texts", read_labelled, _labels, Classifier, _own, plain.TEXT, **_by_labels(_texts)),
     Task(

@@ -1,5 +1,6 @@
 """A task's text becomes the sentences that a biLM is fed: cut, and spelled as its own text was."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 Words = tuple[str, ...]
@@ -29,6 +30,10 @@ class Feed:
         if not self.split.startswith("moses"):
             return sentences
         return [spell_as_moses(words) for words in sentences]
+
+    def sentences(self, texts: Iterable[Words]) -> list[Words]:
+        """The sentences of all texts, each once."""
+        return list(dict.fromkeys(words for text in texts for words in self(text)))
 
 
 def cut_text(words: Words) -> list[Words]:

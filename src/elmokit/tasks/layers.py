@@ -78,5 +78,4 @@ class FrozenLayers:
 
     def _unknown(self, texts: Iterable[Words]) -> list[Words]:
         """The sentences of texts whose layers are not known, each once."""
-        cut = (words for text in texts for words in self.feed(text))
-        return list(dict.fromkeys(words for words in cut if words not in self._known))
+        return [words for words in self.feed.sentences(texts) if words not in self._known]

@@ -44,6 +44,7 @@ class Task:
     score: Callable[[Sequence[Example], Sequence[Answer]], Mapping[str, float]]  # main one first
     settings: Settings = field(default_factory=Settings)
     by_label: Callable[[Sequence[Example], Sequence[Answer]], Mapping[str, Score]] | None = None
+    adapt: int = 0  # times that a biLM reads the examples' text, as text, before the head learns
     revision: int = 6  # to be raised whenever its head learns in another way
 
     def read(self, path: Path, *, split: str = "") -> Sequence[Example]:

@@ -1,0 +1,128 @@
+"""A pretrained model and some sentences become a model that has read them."""
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from elmokit import formats
+from elmokit.claim import Claim
+from elmokit.config import BiLMConfig
+from elmokit.errors import InputError
+from elmokit.formats.pretrained import Pretrained
+from elmokit.lm.prepare import prepare
+from elmokit.lm.settings import Settings
+from elmokit.lm.trainer import pretrain
+from elmokit.model.softmax import AdaptiveSoftmax
+from elmokit.text.vocabulary import write_vocabulary
+from elmokit.whole import name_whole
+
+_READ = "read.txt"  # in the model's folder: what it began with and what it has read
+# By these, 164,000 words of film reviews took a perplexity of 198 to 106 (docs/log.md).
+_LANES, _STEPS, _RATE, _DROPOUT = 64, 24, 0.0005, 0.1
+_UPDATES = 50  # of an epoch, at least: few sentences are read in few lanes
+
+
+def adapt(
+    source: Pretrained,
+    sentences: Sequence[Sequence[str]],
+    out: str | Path,
+    *,
+    epochs: float,
+    device: str | torch.device = "cpu",
+    tell: Callable[[str], None] = lambda line: None,
+) -> Pretrained:
+    """The model after it has read sentences, spelled as its own text, so many times.
+
+    As most biLMs of the paper did with a task's text before its head learnt. The model stands in
+    `out`, and is taken from there when it is asked for again; killed and called again, this goes
+    on. It needs a softmax: what was learnt of predicting words is where it begins.
+    """
+    out = Path(out)
+    if source.model.softmax is None or source.vocabulary is None:
+        raise InputError("the model has no softmax, so it cannot read on; say adapt 0")
+    if not any(map(len, sentences)):
+        raise InputError("there is no sentence for the model to read")
+    settings = _settings(source, sum(map(len, sentences)), epochs)
+    read = _digest(source, sentences, settings)
+    if out.exists():
+        if not (out / _READ).is_file() or (out / _READ).read_text("utf-8") != read:
+            raise InputError(
+                f"{out}: exists, and is not this model after it has read these sentences; delete "
+                "it, or name another folder"
+            )
+        return formats.load(out)
+
+    work = out.with_name(f".{out.name}.{read[:8]}.unfinished")
+    work.mkdir(parents=True, exist_ok=True)
+    with Claim(work, f"{out}: another process makes it; wait for its end"):
+        text, words = work / "sentences.txt", work / "words.txt"
+        if not (work / "corpus").exists():
+            text.write_text("".join(" ".join(s) + "\n" for s in sentences), "utf-8")
+            write_vocabulary(source.vocabulary, words)
+        corpus = prepare(
+            text,
+            work / "corpus",
+            split="spaces",
+            valid=[],
+            vocabulary=words,
+            skip_bad=True,
+            progress=False,
+        )
+        pretrain(corpus, settings, work / "run", init_from=source, device=device, tell=tell)
+        adapted = formats.load(work / "run" / "model")
+        shutil.rmtree(work / "model", ignore_errors=True)  # of a call that was killed
+        formats.save(replace(adapted, split=source.split), work / "model")
+        (work / "model" / _READ).write_text(read, "utf-8")
+    name_whole(work / "model", out)
+    shutil.rmtree(work)
+    return formats.load(out)
+
+
+def _settings(source: Pretrained, words: int, epochs: float) -> Settings:
+    softmax: dict[str, Any] = {}
+    if isinstance(source.model.softmax, AdaptiveSoftmax):
+        softmax = {"softmax": "adaptive", "cutoffs": source.model.softmax.cutoffs}
+    return Settings(
+        **_shape(source.model.bilm.config),
+        **softmax,
+        lanes=max(1, min(_LANES, words // (_STEPS * _UPDATES))),
+        steps=_STEPS,
+        reset=0.9,
+        epochs=epochs,
+        dropout=_DROPOUT,
+        optimizer="adamw",
+        learning_rate=_RATE,
+        warm_up=10,
+        schedule="linear",
+        negatives=4096,
+        validate_every=0,
+    )
+
+
+def _shape(bilm: BiLMConfig) -> dict[str, Any]:
+    """The settings by which a run has a biLM of that shape."""
+    shape = {
+        "dim": bilm.dim,
+        "cell_dim": bilm.cell_dim,
+        "layers": bilm.layers,
+        "skip": bilm.skip,
+        "cell_clip": bilm.cell_clip or 0.0,
+        "output_clip": bilm.output_clip or 0.0,
+        "directions": "both" if len(bilm.directions) > 1 else bilm.directions[0],
+        "input": "words" if bilm.characters is None else "characters",
+    }
+    if bilm.characters is not None:
+        spelled = asdict(bilm.characters)
+        del spelled["alphabet_size"]
+        shape |= spelled
+    return shape
+
+
+def _digest(source: Pretrained, sentences: Sequence[Sequence[str]], settings: Settings) -> str:
+    known = source.fingerprint(), source.split, asdict(settings), [*map(tuple, sentences)]
+    return hashlib.sha256(repr(known).encode("utf-8", "surrogatepass")).hexdigest()
