@@ -8,22 +8,28 @@ import statistics
 
 from runs import TITLES, WHERE, print_table, runs_of, shown
 
+from elmokit.tasks.catalog import TASKS
+
 PAPER = {
-    "questions": (81.1, 85.8), "entailment": (88.0, 88.7), "roles": (81.4, 84.6),
-    "coreference": (67.2, 70.4), "ner": (90.15, 92.22), "sentiment": (51.4, 54.7),
+    "SQuAD": (81.1, 85.8), "SNLI": (88.0, 88.7), "SRL": (81.4, 84.6), "Coref": (67.2, 70.4),
+    "NER": (90.15, 92.22), "SST-5": (51.4, 54.7),
 }  # fmt: skip
 
 
 def main():
     runs, found = runs_of(__doc__.splitlines()[0]), {}
     for task in runs.tasks:
-        found[task] = runs.scores(task, "none"), runs.scores(task, WHERE[task])
+        before = runs.scores(task, "none")
+        found[TITLES[task]] = before, runs.scores(task, WHERE[task])
+        if TASKS[task].adapt:
+            as_it_ships = runs.scores(task, WHERE[task], adapt=0)
+            found[f"{TITLES[task]}, biLM as it ships"] = before, as_it_ships
     rows = []
-    for task, (before, after) in found.items():
-        paper = f"{cut(*(p / 100 for p in PAPER[task])):.1f} %" if task in PAPER else ""
+    for title, (before, after) in found.items():
+        published = PAPER.get(title.partition(",")[0])
+        paper = f"{cut(*(p / 100 for p in published)):.1f} %" if published else ""
         ours = cut(statistics.mean(before), statistics.mean(after))
-        count = str(len(before))
-        rows.append([TITLES[task], count, shown(before), shown(after), f"{ours:.1f} %", paper])
+        rows.append([title, str(len(before)), shown(before), shown(after), f"{ours:.1f} %", paper])
     print_table(["task", "seeds", "baseline", "+ ELMo", "error cut", "the paper's"], rows)
     print(json.dumps(found))
 
