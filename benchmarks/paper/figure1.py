@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
-from matplotlib.figure import Figure
 from runs import TITLES, WHERE, print_table, runs_of, shown
+
+from elmokit.explore.picture import draw_panels
 
 SHARES = (0.01, 0.1, 1.0)
 
@@ -29,18 +30,18 @@ def main():
 
 
 def draw(found, path):
-    figure = Figure(figsize=(3.2 * len(found), 3))
-    for axes, (task, arms) in zip(
-        figure.subplots(1, len(found), squeeze=False)[0], found.items(), strict=True
-    ):
-        for elmo, shares in arms.items():
-            means = [100 * sum(scores) / len(scores) for scores in shares.values()]
-            axes.plot([100 * share for share in shares], means, marker="o", label=elmo)
-        axes.set_xscale("log")
-        axes.set(title=TITLES[task], xlabel="% of the examples", ylabel="score")
-        axes.legend(title="ELMo")
-    figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    def panels(_, axes):
+        for one, (task, arms) in zip(axes, found.items(), strict=True):
+            for elmo, shares in arms.items():
+                means = [100 * sum(scores) / len(scores) for scores in shares.values()]
+                one.plot([*shares], means, marker="o", label=elmo)
+            one.set_xscale("log")
+            one.set_xticks(SHARES, [f"{share:.0%}" for share in SHARES])
+            one.minorticks_off()
+            one.set(title=TITLES[task], xlabel="of the examples", ylabel="score on dev")
+            one.legend(title="ELMo")
+
+    draw_panels(path, panels, panels=len(found), size=(3.2, 3))
 
 
 if __name__ == "__main__":
