@@ -1,5 +1,7 @@
+import json
 import sys
 from dataclasses import replace
+from importlib.resources import files
 
 import pytest
 
@@ -101,3 +103,12 @@ def test_what_is_on_record_needs_no_head(asked, capsys, tmp_path):
     assert not elsewhere.work.exists()
     elsewhere.found("pos", "none", 0, hidden=6)
     assert "pos-none-1-0-hidden=6: 8 examples" in capsys.readouterr().out
+
+
+def test_the_mixes_that_ship_are_those_on_record(script):
+    folder = script("ngram").Path(script("ngram").__file__).parent / "paper"
+    lines = (folder / "scores.jsonl").read_text("utf-8").splitlines()
+    shares = [found["shares"] for found in map(json.loads, lines)]
+    shipped = json.loads(files("elmokit").joinpath("english", "mixes.json").read_text("utf-8"))
+    for mix in shipped["mixes"]:
+        assert mix["shares"] in [found.get(mix["place"]) for found in shares], mix

@@ -1,8 +1,13 @@
 """Frozen layers are those of the biLM, kept or worked out anew."""
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
+import pytest
 import torch
 
+from elmokit.errors import OutputError
 from elmokit.tasks.feed import Feed, cut_text, spell_as_moses
 from elmokit.tasks.layers import FrozenLayers
 
@@ -34,6 +39,14 @@ def test_what_was_added_is_not_worked_out_again(model, monkeypatch):
     monkeypatch.setattr(model, "embed", lambda s, **ways: asked.append(s) or embed(s, **ways))
     frozen(SENTENCES[:2])
     assert asked == [[]]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
+def test_a_full_disk_is_told_with_what_is_needed(model, monkeypatch):
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda: open("/dev/full", "wb"))
+    needed = 4 * 3 * model.dim * 2
+    with pytest.raises(OutputError, match=rf"take {needed} bytes there \(No space.*TMPDIR"):
+        FrozenLayers(model).add(SENTENCES[:2])
 
 
 TEXT = ("He", "left", ".", '"', "Why", "?", "!", '"', "No", "one", "( yes )", "knew", ".")

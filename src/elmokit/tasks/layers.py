@@ -38,19 +38,19 @@ class FrozenLayers:
         new = self._unknown(texts)
         if not new:
             return
-        with tempfile.TemporaryFile() as file:
-            arrays = self._embedder.embed_stream(new, layers=self.layers, progress=progress)
-            try:
+        try:
+            with tempfile.TemporaryFile() as file:
+                arrays = self._embedder.embed_stream(new, layers=self.layers, progress=progress)
                 for array in arrays:
                     file.write(array.astype(np.float16).tobytes())
                 file.flush()
-            except OSError as error:
-                needed = sum(map(len, new)) * len(self.layers) * self.dim * 2
-                raise OutputError(
-                    f"{tempfile.gettempdir()}: the layers of the texts take {needed:,} bytes there "
-                    f"({error.strerror}); make room, or let TMPDIR name another folder"
-                ) from None
-            whole = np.memmap(file, np.float16, "r")
+                whole = np.memmap(file, np.float16, "r")
+        except OSError as error:
+            needed = sum(map(len, new)) * len(self.layers) * self.dim * 2
+            raise OutputError(
+                f"{tempfile.gettempdir()}: the layers of the texts take {needed:,} bytes there "
+                f"({error.strerror}); make room, or let TMPDIR name another folder"
+            ) from None
         at = 0
         for words in new:
             shape = len(self.layers), len(words), self.dim
