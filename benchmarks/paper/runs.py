@@ -115,7 +115,8 @@ class Runs:
         """The biLM after it has read the text of examples; one for all seeds."""
         feed = Feed(settings.by_sentence, model.pretrained.split)
         sentences = feed.sentences(sentences_of(task, examples))
-        out = self.work / f"{task.name}-{len(sentences)}-{times}.elmo"
+        text = hashlib.sha256(repr(sentences).encode()).hexdigest()
+        out = self.work / f"{task.name}-{times}-{text[:8]}.elmo"
         read = read_first(model.pretrained, sentences, out, epochs=times, tell=_tell)
         return elmokit.Embedder(read)
 

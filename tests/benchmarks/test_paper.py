@@ -76,7 +76,10 @@ def test_a_bilm_that_read_the_examples_first_is_another(paper, asked, tmp_path, 
     read = asked.found("pos", "input", 0, adapt=1)
     assert read.what != frozen.what
     assert read.run == "pos-input-1-0-adapt=1"
-    assert (asked.work / "pos-2-1.elmo").is_dir()
+    assert len([*asked.work.glob("pos-1-*.elmo")]) == 1
+    asked.found("pos", "input", 0, adapt=1, share=0.5)
+    asked.found("pos", "input", 1, adapt=1, share=0.5)  # as many sentences, and others
+    assert len([*asked.work.glob("pos-1-*.elmo")]) == 3
     capsys.readouterr()
     assert asked.found("pos", "input", 0, adapt=1) == read
     assert asked.found("pos", "input", 0) == frozen

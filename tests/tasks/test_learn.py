@@ -301,12 +301,16 @@ def test_a_folder_of_something_else_is_one_clear_line(tmp_path, model):
     (tmp_path / "task.json").write_text(json.dumps(record | {"elmo": "0" * 64}))
     with pytest.raises(FormatError, match="was trained with another biLM"):
         load_trained(tmp_path, TASKS)
-    for wrong in ({"labels": ["A"]}, {"settings": record["settings"] | {"hidden": 10**7}}):
+    for wrong in ({"labels": ["A"]}, {"settings": record["settings"] | {"hidden": 10**6}}):
         (tmp_path / "task.json").write_text(json.dumps(record | wrong))
         with pytest.raises(FormatError, match=r"has the shape .*is it the file of this model"):
             load_trained(tmp_path, TASKS)
     for wrong, told in (
         ({"elmo": None}, "elmo is None, but the settings say 'input'"),
+        (
+            {"settings": record["settings"] | {"hidden": 10**9}},
+            "hidden is 1000000000, expected at most 1048576",
+        ),
         ({"learnt": 1}, "learnt is 1, expected 2 to "),
         ({"learnt": 10**6}, "learnt is 1000000, expected 2 to "),
         ({"labels": ["A", "A"]}, "a label is empty or there twice"),

@@ -49,6 +49,8 @@ def test_a_common_sense_is_nearer_the_more_that_counts(model):
     assert averages.choose(asked, often=0)[0][1:] == [MONEY, MONEY]
     assert averages.choose(asked, often=100.0) == [[RIVER] * 3]  # three uses against two
     assert signature(senses).parameters["often"].default == OFTEN
+    with pytest.raises(InputError, match="often is inf, expected a number of 0 or more"):
+        averages.choose(asked, often=float("inf"))
     with pytest.raises(InputError, match=r"often is -1\.0, expected a number of 0 or more"):
         averages.choose(asked, often=-1.0)
 

@@ -210,7 +210,8 @@ def _check_labels(
     task: Task, train: Sequence[Any], dev: Sequence[Any], tell: Callable[[str], None]
 ) -> None:
     """Refuse examples to be chosen by of which none can be right, and tell labels of some."""
-    learnt, strange = task.labels(train), task.strangers(dev, task.labels(train))
+    learnt = task.labels(train)
+    strange = task.strangers(dev, learnt)
     if strange and len(strange) == len(task.labels(dev)):
         raise InputError(
             f"the examples to choose by are labelled {_shown(strange)}, those to learn from "

@@ -51,6 +51,14 @@ class Settings:
             not_negative=("word_dim", "characters", "patience", "l2", "decay", "seed"),
             below_one=("dropout", "elmo_dropout"),
         )  # fmt: skip
+        for name, most in (
+            ("hidden", 2**20),
+            ("word_dim", 2**20),
+            ("characters", 2**20),
+            ("depth", 100),
+        ):
+            if getattr(self, name) > most:  # a file may claim anything
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected at most {most}")
         if self.seed >= 2**63:
             raise ConfigError(f"seed is {self.seed}, expected less than 2**63")
         if self.elmo == "none" and (self.tune or self.layers):
