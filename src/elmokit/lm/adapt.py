@@ -22,7 +22,7 @@ from elmokit.text.vocabulary import write_vocabulary
 from elmokit.whole import name_whole
 
 _READ = "read.txt"  # in the model's folder: what it began with and what it has read
-# By these, 164,000 words of film reviews took a perplexity of 198 to 106 (docs/log.md).
+# By these, 164,000 words of film reviews took a perplexity of 198 to 105 (docs/log.md).
 _LANES, _STEPS, _RATE, _DROPOUT = 64, 24, 0.0005, 0.1
 _UPDATES = 50  # of an epoch, at least: few sentences are read in few lanes
 

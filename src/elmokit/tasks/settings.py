@@ -56,11 +56,10 @@ class Settings:
             ("word_dim", 2**20),
             ("characters", 2**20),
             ("depth", 100),
+            ("seed", 2**63 - 1),
         ):
             if getattr(self, name) > most:  # a file may claim anything
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected at most {most}")
-        if self.seed >= 2**63:
-            raise ConfigError(f"seed is {self.seed}, expected less than 2**63")
         if self.elmo == "none" and (self.tune or self.layers):
             raise ConfigError("elmo is 'none': there are no layers to choose, no biLM to tune")
         if len(set(self.layers)) < len(self.layers):
