@@ -97,8 +97,8 @@ def test_texts_and_pairs_are_labelled(elmo, train):
     assert said == "1\ta good film .\n"
     raw = json.loads(succeeded(elmo("classify", "out-texts", "--text", "a good film.", "--json")))
     assert raw == {"sentences": [["a", "good", "film", "."]], "answer": "1"}
-    blank = succeeded(elmo("classify", "out-texts", "-", stdin=b"\na bad film.\n \n"))
-    assert blank == "\n0\ta bad film.\n\n"
+    blank = succeeded(elmo("classify", "out-texts", "-", stdin=b"\na bad film.\n \n<br />\n"))
+    assert blank == "\n0\ta bad film.\n\n\n"
     blank = succeeded(elmo("classify", "out-texts", "-", "--json", stdin=b"\na bad film.\n"))
     assert [line and line["answer"] for line in map(json.loads, blank.splitlines())] == [None, "0"]
     failed(elmo("evaluate", "out-texts", "--text", "a"), "judged by a file of labelled examples")
@@ -220,6 +220,8 @@ def test_senses_are_chosen_by_those_of_tagged_text(elmo, place, folder):
     found = succeeded(elmo(*asked))
     assert "first sense  0.0000\ncommonest    1.0000\nlayer 0      1.0000\n" in found
     assert json.loads(succeeded(elmo(*asked, "--json")))["layers"] == [1.0, 1.0, 1.0]
+    tagged = (place / "semcor").read_bytes()
+    assert succeeded(elmo("senses", "-", *asked[2:], stdin=tagged)) == found
     failed(elmo(*asked[:-1], "none"), "none: no such file; on Debian it comes with")
 
 

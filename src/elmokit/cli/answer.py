@@ -118,7 +118,8 @@ def _answer(
             try:
                 for number, line in islice(numbered, _LINES_AT_ONCE):
                     # A blank line is answered by one: so lines stay beside their answers.
-                    asked.append(_ask(plain, line, words, number) if line.strip() else None)
+                    blank = plain.is_blank(line)
+                    asked.append(None if blank else _ask(plain, line, words, number))
             except InputError as error:  # those before it are answered first
                 wrong = error
             if not asked:

@@ -11,7 +11,7 @@ from elmokit.cli.options import Device, Model, load
 
 
 def senses(
-    semcor: Annotated[Path, typer.Argument(metavar="SEMCOR", help="SemCor's archive.")],
+    semcor: Annotated[Path, typer.Argument(metavar="SEMCOR", help="SemCor's archive; - is stdin.")],
     data: Annotated[Path, typer.Argument(metavar="DATA", help="Raganato's XML.")],
     gold: Annotated[Path, typer.Argument(metavar="GOLD", help="Its gold keys.")],
     model: Model = None,

@@ -34,7 +34,7 @@ from elmokit.tasks.task import Task
 def _read_spans(path: Path, split: Split) -> list[Tagged]:
     """Tagged sentences, their spans written so that first and last words have tags of their own."""
     return [
-        replace(e, tags=schemes.convert(e.tags, "bioes")) for e in read_columns(path, scheme="any")
+        replace(e, tags=schemes.convert(e.tags, "bioes")) for e in read_columns(path, spans=True)
     ]
 
 

@@ -25,6 +25,11 @@ class Plain:
     split: str
     ask: Callable[[str, Split], Any]  # a line -> an example
     show: Callable[[Any, Any], str]  # an example and its answer -> text
+    text: Callable[[str], str] = str  # a line -> what of it is text
+
+    def is_blank(self, line: str) -> bool:
+        """Whether a line asks nothing."""
+        return not self.text(line).strip()
 
 
 def words_by(name: str) -> Split:
@@ -133,8 +138,8 @@ def _two(line: str, form: str) -> tuple[str, str]:
 
 TAGS = Plain("spaces", _tagged, _show_tags)
 ROLES = Plain("spaces", _roles, _show_roles)
-SENTENCE = Plain("spaces", _labelled, _show_label)
-TEXT = Plain("moses", _labelled, _show_label)
+SENTENCE = Plain("spaces", _labelled, _show_label, without_breaks)
+TEXT = Plain("moses", _labelled, _show_label, without_breaks)
 PAIR = Plain("moses", _pair, _show_pair)
 QUESTION = Plain("moses", _question, _show_answer)
 DOCUMENT = Plain("moses", _document, _show_clusters)

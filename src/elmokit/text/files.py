@@ -37,20 +37,26 @@ class TextFile:
     @contextmanager
     def open(self) -> Iterator["Opened"]:
         """The file, to be read from its beginning."""
+        with self.packed() as file:
+            yield Opened(self.name, file)
+
+    @contextmanager
+    def packed(self) -> Iterator[io.BufferedReader]:
+        """Its bytes as they are stored."""
         if self.path == STDIN:
             if sys.stdin is None:
                 raise InputError("stdin is closed; name a file")
-            yield Opened(self.name, sys.stdin.buffer)
+            yield cast(io.BufferedReader, sys.stdin.buffer)
             return
         with open(self.path, "rb") as file:
-            yield Opened(self.name, file)
+            yield file
 
 
 class Opened:
     """The unpacked bytes of a file, and how much of the packed ones was read."""
 
-    def __init__(self, name: str, packed: BinaryIO) -> None:
-        self._name, self._packed = name, cast(io.BufferedReader, packed)
+    def __init__(self, name: str, packed: io.BufferedReader) -> None:
+        self._name, self._packed = name, packed
         self._bytes = unpacked(name, self._packed)
 
     def read_line(self, limit: int) -> bytes:

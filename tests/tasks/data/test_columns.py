@@ -1,5 +1,4 @@
 import gzip
-import logging
 import lzma
 
 import pytest
@@ -7,7 +6,7 @@ import pytest
 from elmokit.errors import FormatError, InputError
 from elmokit.tasks.data.columns import read_columns
 from elmokit.tasks.data.example import Tagged
-from elmokit.tasks.data.schemes import recognise
+from elmokit.tasks.data.schemes import convert
 
 NER = """-DOCSTART- -X- O O
 
@@ -71,18 +70,11 @@ def test_a_file_cut_short_is_refused(write):
         read_columns(write(lzma.compress(NER.encode() * 1000)[:-40]))
 
 
-def test_tags_of_another_scheme_are_refused_with_their_line(write):
-    with pytest.raises(FormatError, match="line 2: tag 'E-X', expected O, B-LABEL, I-LABEL in"):
-        read_columns(write("a B-X\nb E-X\n"), scheme="iob2")
-    with pytest.raises(FormatError, match=r"line 3: tag 'I-LOC' where iob2 .* is in iob1"):
-        read_columns(write("x O\n\nParis I-LOC\n"), scheme="iob2")
-
-
-def test_a_few_mistakes_are_logged_and_read_as_conlleval_reads_them(write, caplog):
-    path = write("a B-X\nb M-X\n\nc B-X\nd E-X\n")
-    with caplog.at_level(logging.WARNING):
-        assert len(read_columns(path, scheme="bmes")) == 2
-    assert "line 2: tag 'M-X' where bmes would write 'E-X' (1 sentences so)" in caplog.text
+def test_tags_that_are_of_no_scheme_are_refused_with_their_line(write):
+    path = write("a B-X\nb VB\n")
+    assert read_columns(path)[0].tags == ("B-X", "VB")
+    with pytest.raises(FormatError, match="line 2: tag 'VB', expected O or one of B, I, M, E and"):
+        read_columns(path, spans=True)
 
 
 @pytest.mark.parametrize(
@@ -96,6 +88,7 @@ def test_a_few_mistakes_are_logged_and_read_as_conlleval_reads_them(write, caplo
     ],
 )
 def test_the_published_files_are_read_whole(name, scheme, sentences, labelled):
-    examples = read_columns(labelled / name)
+    examples = read_columns(labelled / name, spans=True)
     assert len(examples) == sentences
-    assert recognise(example.tags for example in examples[:2000]) == scheme
+    faulty = sum(convert(example.tags, scheme) != example.tags for example in examples)
+    assert faulty <= 0.002 * sentences  # as they stand in that scheme, but for a few slips

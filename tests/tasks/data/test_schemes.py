@@ -7,7 +7,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 
 from elmokit.errors import InputError
 from elmokit.tasks.data.example import Span
-from elmokit.tasks.data.schemes import SCHEMES, convert, fault_of, recognise, spans_of, tags_of
+from elmokit.tasks.data.schemes import SCHEMES, convert, spans_of, tags_of
 
 # The same two spans, then one alone, in every scheme.
 WRITTEN = {
@@ -24,8 +24,6 @@ def test_every_scheme_says_the_same_spans(scheme):
     tags = tuple(WRITTEN[scheme].split())
     assert spans_of(tags) == SPANS
     assert tags_of(SPANS, 6, scheme) == tags
-    assert recognise([tags]) == scheme
-    assert fault_of(tags, scheme) is None
 
 
 @st.composite
@@ -58,22 +56,10 @@ def test_ill_formed_tags_are_read_as_seqeval_and_conlleval_read_them(letters):
         assert list(spans_of(tags)) == theirs, tags
 
 
-def test_a_file_without_a_scheme_is_recognised_as_such():
-    assert recognise([["NN", "VB"]]) is None
-    assert recognise([["B-A", "M-A", "I-A"]]) is None
-
-
-def test_a_few_mistakes_make_no_other_scheme():
-    good = ["B-A", "I-A", "O"]
-    assert recognise([good, good, ["O", "I-A"]]) == "iob2"
-
-
 @pytest.mark.parametrize("tag", ["", "B", "B-", "BA", "X-A", "I A"])
 def test_what_is_no_tag_is_refused(tag):
     with pytest.raises(InputError, match="expected O or one of B, I, M, E and S"):
         spans_of([tag])
-    fault = fault_of(["O", tag], "iob2")
-    assert (fault.place, fault.foreign) == (1, True)
 
 
 def test_spans_that_tags_cannot_say_are_refused():
@@ -81,5 +67,3 @@ def test_spans_that_tags_cannot_say_are_refused():
         tags_of([Span(0, 2, "A"), Span(2, 3, "B")], 4, "iob2")
     with pytest.raises(InputError, match="does not lie in a sentence of 2 words"):
         tags_of([Span(0, 2, "A")], 2, "iob2")
-    with pytest.raises(InputError, match="no scheme is called 'iob'"):
-        fault_of(["O"], "iob")

@@ -44,10 +44,6 @@ def test_a_deep_tree_is_read(write):
     assert read_trees(write("(1 " * 5000 + "a" + ")" * 5000))[0].words == ("a",)
 
 
-def test_other_labels_can_be_named(write):
-    assert read_trees(write("(pos fine)"), labels=("pos", "neg"))[0].label == "pos"
-
-
 @pytest.mark.parametrize(("part", "sentences"), [("train", 8_544), ("dev", 1_101)])
 def test_the_published_files_are_read_whole(part, sentences, labelled):
     assert len(read_trees(labelled / f"sentiment_sst5/{part}.txt.xz")) == sentences

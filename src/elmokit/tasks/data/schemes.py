@@ -11,7 +11,6 @@ A tag is a letter, a hyphen and a label (`B-PER`), or `O` outside of every span.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from elmokit.errors import InputError
@@ -71,50 +70,6 @@ def convert(tags: Sequence[str], scheme: Scheme) -> tuple[str, ...]:
 def is_tag(tag: str) -> bool:
     """Whether some scheme would write it."""
     return tag == "O" or (len(tag) > 2 and tag[0] in "BIMES" and tag[1] == "-")
-
-
-def recognise(sentences: Iterable[Sequence[str]]) -> Scheme | None:
-    """The scheme that a file is written in, or None where its tags are of no scheme.
-
-    That is the one whose letters they all are, and which would write the most sentences as they
-    stand: a few mistakes in a file make no other scheme of it. Where several fit as well, the first
-    of iob2, iob1, bioes and bmes.
-    """
-    faulty: dict[Scheme, int] = {"iob2": 0, "iob1": 0, "bioes": 0, "bmes": 0}
-    for tags in sentences:
-        for scheme in [*faulty]:
-            fault = fault_of(tags, scheme)
-            if fault is not None and fault.foreign:
-                del faulty[scheme]
-            elif fault is not None:
-                faulty[scheme] += 1
-    return min(faulty, key=lambda scheme: faulty[scheme], default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """A tag that a scheme would not write where it stands, or nowhere: then it is foreign."""
-
-    place: int
-    says: str
-    foreign: bool
-
-
-def fault_of(tags: Sequence[str], scheme: Scheme) -> Fault | None:
-    """The first tag that a scheme would not write there, foreign ones before others, or None."""
-    if scheme not in SCHEMES:
-        raise InputError(f"no scheme is called {scheme!r}, expected one of {', '.join(SCHEMES)}")
-    letters = _LETTERS[scheme]
-    for place, tag in enumerate(tags):
-        if tag != "O" and not (tag[:1] in letters and tag[1:2] == "-" and tag[2:]):
-            forms = ", ".join(f"{letter}-LABEL" for letter in letters)
-            says = f"tag {tag!r}, expected O, {forms} in {scheme}; name the scheme of the file"
-            return Fault(place, says, foreign=True)
-    for place, (tag, should) in enumerate(zip(tags, convert(tags, scheme), strict=True)):
-        if tag != should:
-            says = f"tag {tag!r} where {scheme} would write {should!r}"
-            return Fault(place, says, foreign=False)
-    return None
 
 
 def _letter_and_label(tag: str) -> tuple[str, str]:

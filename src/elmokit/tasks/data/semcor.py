@@ -53,7 +53,7 @@ def _contexts(path: str | Path) -> Iterator[tuple[str, Iterator[Line]]]:
     file = TextFile(str(path))
     place, mark = _TAR
     try:
-        with open(file.path, "rb") as packed:
+        with file.packed() as packed:
             stream = cast(io.BufferedReader, unpacked(file.name, packed))
             if stream.peek(place + len(mark))[place : place + len(mark)] != mark:
                 yield Path(file.path).name.split(".")[0], numbered(stream, file.name)

@@ -64,8 +64,8 @@ def some(examples: list[_Example], path: str | Path, expected: str) -> list[_Exa
     return examples
 
 
-def known(label: str, line: Line, labels: Sequence[str] | None) -> str:
-    """The label that stands in a line, refused where it is empty or not one of `labels`."""
+def known(label: str, line: Line, labels: Sequence[str] | None = None) -> str:
+    """The label in a line, refused where it is empty or, if `labels` are given, none of them."""
     label = label.strip()
     if not label:
         raise line.wrong("no label, expected one; write it or remove the line")

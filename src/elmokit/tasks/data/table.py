@@ -18,18 +18,13 @@ _STSB = ("genre", "file", "year", "number", "score", "first", "second")
 _STSB_SOURCES = ("source of first", "source of second")  # some lines only
 
 
-def read_labelled(
-    path: str | Path, split: Split, *, labels: Sequence[str] | None = None
-) -> list[Labelled]:
-    """The texts of a file with a label, a tab and a text a line; `<br />` becomes a space.
-
-    A label that is not one of `labels` is refused; without them any will do.
-    """
+def read_labelled(path: str | Path, split: Split) -> list[Labelled]:
+    """The texts of a file with a label, a tab and a text a line; `<br />` becomes a space."""
     examples = []
     for line, (label, raw) in _rows(path, ("label", "text")):
         text = without_breaks(raw)
         words = _words(text, split, line)
-        examples.append(Labelled(words, known(label, line, labels), text))
+        examples.append(Labelled(words, known(label, line), text))
     return some(examples, path, "a label, a tab and a text a line")
 
 
@@ -38,14 +33,12 @@ def without_breaks(text: str) -> str:
     return _BREAK.sub(" ", text)
 
 
-def read_pairs(
-    path: str | Path, split: Split = split_at_spaces, *, labels: Sequence[str] | None = None
-) -> list[Pair]:
+def read_pairs(path: str | Path, split: Split = split_at_spaces) -> list[Pair]:
     """The pairs of a file with a premise, a tab, a hypothesis, a tab and a label a line."""
     examples = []
     for line, (first, second, label) in _rows(path, ("premise", "hypothesis", "label")):
         words = _words(first, split, line), _words(second, split, line)
-        examples.append(Pair(*words, known(label, line, labels), (first, second)))
+        examples.append(Pair(*words, known(label, line), (first, second)))
     return some(examples, path, "a premise, a hypothesis and a label a line, with tabs between")
 
 

@@ -5,13 +5,12 @@ Treebank escapes (`-LRB-`, `\\/`), are themselves again: a model of characters h
 """
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from elmokit.tasks.data.example import Labelled
 from elmokit.tasks.data.source import Line, known, lines_of, some
 
-SST_LABELS = ("0", "1", "2", "3", "4")
+_LABELS = ("0", "1", "2", "3", "4")
 
 _PIECE = re.compile(r"[()]|[^() \t]+")  # other white space belongs to its word
 _SIGNS = {
@@ -20,13 +19,13 @@ _SIGNS = {
 }  # fmt: skip
 
 
-def read_trees(path: str | Path, *, labels: Sequence[str] | None = SST_LABELS) -> list[Labelled]:
+def read_trees(path: str | Path) -> list[Labelled]:
     """The sentences with the labels of their roots, and the phrases in them with theirs."""
-    examples = [_sentence(line, labels) for line in lines_of(path) if not line.blank]
+    examples = [_sentence(line) for line in lines_of(path) if not line.blank]
     return some(examples, path, "a tree a line, as (3 (2 It) (4 works))")
 
 
-def _sentence(line: Line, labels: Sequence[str] | None) -> Labelled:
+def _sentence(line: Line) -> Labelled:
     """The words of a tree, its root's label, and a phrase before the phrases in it."""
     words: list[str] = []
     nodes: list[tuple[int, int, str]] = []  # first word, last word, label
@@ -46,7 +45,7 @@ def _sentence(line: Line, labels: Sequence[str] | None) -> Labelled:
                 raise line.wrong(f"a phrase ({label}) without a word, expected (LABEL WORD)")
             nodes[opened.pop()] = first, len(words) - 1, label
         elif before == "(":
-            nodes[-1] = len(words), -1, known(piece, line, labels)
+            nodes[-1] = len(words), -1, known(piece, line, _LABELS)
         else:
             words.append(_unescaped(piece))
         before = piece
