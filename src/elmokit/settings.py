@@ -67,6 +67,9 @@ def replaced(
         if key not in before:
             raise ConfigError(f"{name}: there is no setting {key!r}; known are {sorted(before)}")
     typed = {key: _parse_value(text) for key, text in given.items()}
+    for key, value in typed.items():
+        if isinstance(before[key], tuple) and not isinstance(value, list):
+            typed[key] = [value]  # --layers 2
     return make_record({**before, **values, **typed}, type(start), name)
 
 

@@ -129,8 +129,26 @@ def test_a_bilm_may_first_read_the_text_to_learn_from(elmo, train, place):
     failed(
         train("pos", "--adapt", "1"), "the model has no softmax, so it cannot read on; say adapt 0"
     )
-    succeeded(train("pos", "--adapt", "1", "--elmo", "none"))
+    _, told, code = train("pos", "--adapt", "1", "--elmo", "none")
+    assert code == 0
+    assert "--elmo none: no biLM is used, whatever --model and --adapt say\n" in told
     assert not (place / "out-pos.elmo").exists()
+
+
+def test_a_run_that_cannot_be_is_refused_before_the_bilm_reads(elmo, place):
+    (place / "words").mkdir()
+    speaker = make_folder(place / "words", softmax_words=9)
+    (place / "others").write_text("7\ta film .\n")
+    (place / "full").mkdir()
+    (place / "full" / "notes").write_text("mine")
+    for dev, out, option, says in (
+        ("others", "out", (), "labelled 7, those to learn from 0, 1; are they of one task?"),
+        ("texts", "full", (), "full: holds notes, but no checkpoint of a run"),
+        ("texts", "out", ("--vectors", "none"), "none: no such file, expected vectors of words"),
+    ):
+        files = ("--train", "texts", "--dev", dev, "--out", out, "-c", "small.toml", *option)
+        failed(elmo("train", "texts", *files, "--adapt", "2", "-m", speaker), says)
+        assert not (place / f"{out}.elmo").exists()
 
 
 def test_roles_are_found_of_the_word_between_stars(elmo, train, place):
@@ -168,6 +186,10 @@ def test_questions_are_answered_from_a_text(elmo, train, place):
     (place / "lines").write_text(asked + "\n")
     for given in (["--text", asked], ["lines"]):
         assert succeeded(elmo("answer", "out-questions", *given)) == "Oslo\n"
+    long = f"{asked}\nwhere?\t{'cat ' * 5000}\n"
+    said, told, code = elmo("answer", "out-questions", "-", stdin=long.encode())
+    assert (said, code) == ("Oslo\n", 1)
+    assert told.startswith("elmo: line 2: 5,002 words that begin 'where ? cat")
     said = elmo("answer", "out-questions", "-", "--json", stdin=asked.encode())
     assert json.loads(succeeded(said))["answer"] == "Oslo"
 
@@ -238,6 +260,7 @@ def test_mistakes_are_one_line(elmo, train, place, folder):
         train("parsing", file="ner"), "no task is called 'parsing', expected one of ner, chunking"
     )
     failed(train("ner", "--hiden", "3"), "there is no setting 'hiden'; known are")
+    assert "layers = [2]" in succeeded(elmo("train", "ner", "--settings", "--layers", "2"))
     failed(train("ner", "--hidden", "x"), "hidden: Input should be a valid integer")
     failed(train("ner", file="none"), "none: No such file")
     failed(train("ner", "-c", "none"), "none: no such file, expected a TOML file of settings")

@@ -11,7 +11,7 @@ import torch
 import elmokit
 from elmokit.claim import Claim
 from elmokit.errors import ConfigError, FormatError, InputError, NumericError, OutputError
-from elmokit.tasks import coreference, folder, plain, reader
+from elmokit.tasks import checkpoint, folder, plain
 from elmokit.tasks import learn as story
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.classifier import _drawn
@@ -120,6 +120,8 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_bits(model, tmp_path, monk
     assert epochs == [1, 2, 3, 4]
     learn(task, examples, examples, tmp_path / "cut", settings=settings, elmo=model)  # nothing left
     assert weights_of(tmp_path / "cut") == weights_of(tmp_path / "whole")
+    left = torch.load(tmp_path / "cut" / checkpoint.NAME, weights_only=True)
+    assert (left["epoch"], left["weights"], left["optimizer"]) == (4, {}, {})
 
 
 def test_another_seed_is_another_head(tmp_path):
@@ -157,7 +159,7 @@ def test_labels_that_were_never_learnt_are_never_right(name, tmp_path):
     trained = learn(
         task, examples, [*examples, *other], tmp_path, settings=settings, tell=told.append
     )
-    assert told[0].endswith(f"that none to learn from has: {label}")
+    assert told[1].endswith(f"that none to learn from has: {label}")
     assert next(iter(trained.evaluate(other).values())) == 0
     with pytest.raises(InputError, match=f"labelled {label}, those to learn from .*of one task"):
         learn(task, examples, other, tmp_path / "other", settings=settings)
@@ -175,14 +177,19 @@ def test_a_thousand_words_and_a_single_one_are_read(name, model, tmp_path):
         assert [*map(len, together)] == [1000, 1]
 
 
-@pytest.mark.parametrize(("name", "room"), [("questions", reader), ("coreference", coreference)])
-def test_a_text_too_long_for_memory_is_refused(name, room, tmp_path, monkeypatch):
-    examples = EXAMPLES[name]
-    settings = changed(elmo="none", epochs=1)
-    trained = learn(TASKS[name], examples, examples, tmp_path, settings=settings)
-    monkeypatch.setattr(room, "_LONGEST_TEXT", 99)
-    with pytest.raises(InputError, match=r"a text of 1[01]\d words .*at most 99; ask it part by"):
-        trained.answer([*examples, sized(name, 110)])
+@pytest.mark.parametrize("name", ["questions", "coreference"])
+def test_a_text_too_long_for_memory_is_refused_before_anything_is_learnt(name, tmp_path):
+    examples, settings = EXAMPLES[name], changed(elmo="none", epochs=1)
+    assert TASKS[name].longest is not None
+    task = replace(TASKS[name], longest=99)
+    trained = learn(task, examples, examples, tmp_path / "short", settings=settings)
+    longer = [*examples, sized(name, 110)]
+    says = r"1[01]\d words that begin .*at most 99; cut the text in parts"
+    with pytest.raises(InputError, match=says):
+        replace(trained, task=task).answer(longer)
+    with pytest.raises(InputError, match=says):
+        learn(task, examples, longer, tmp_path / "long", settings=settings)
+    assert not (tmp_path / "long").exists()
 
 
 def test_an_answer_does_not_feel_the_texts_beside_it(tmp_path):

@@ -13,7 +13,7 @@ def test_roles_are_shown_in_brackets_around_a_predicate_between_stars():
     assert (example.words, example.predicate) == (("She", "gave", "him", "a", "book"), 1)
     tags = ("B-ARG0", "B-V", "O", "B-ARG1", "I-ARG1")
     assert plain.ROLES.show(example, tags) == "[ARG0 She] [V gave] him [ARG1 a book]\n"
-    for line in ("She gave", "*She* *gave*", "* * *"):
+    for line in ("She gave", "*She* *gave*", "* * *", "5*3*2 is", "re*start*ed", "**eat** it"):
         with pytest.raises(InputError, match="words between stars, expected one"):
             plain.ROLES.ask(line, split_at_spaces)
     example = plain.ROLES.ask("She didn't *give* it.", plain.words_by("moses"))
@@ -55,6 +55,12 @@ def test_documents_are_split_and_groups_shown_by_their_words():
     assert example.sentences == (("Ada", "met", "Bob", "."), ("She", "waved", "."))
     assert plain.DOCUMENT.show(example, (((0, 0), (4, 4)),)) == "Ada | She\n\n"
     assert plain.DOCUMENT.show(example, ()) == "\n"  # documents stay apart
+
+
+@pytest.mark.parametrize("way", [plain.SENTENCE, plain.TEXT])
+def test_a_label_before_a_text_is_not_taken_for_text(way):
+    with pytest.raises(InputError, match="a tab in it, expected a text alone; is its label before"):
+        way.ask("pos\ta good film", split_at_spaces)
 
 
 @pytest.mark.parametrize("way", [plain.TAGS, plain.TEXT, plain.DOCUMENT])

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from elmokit.cli.options import Device, Split, Text, lines_of
-from elmokit.errors import InputError
+from elmokit.errors import FormatError, InputError
 
 if TYPE_CHECKING:
-    from elmokit.tasks.plain import Plain
-    from elmokit.tasks.plain import Split as Words
+    from elmokit.tasks.data.table import Split as Words
+    from elmokit.tasks.task import Task
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="What elmo train made.")]
 Source = Annotated[
@@ -112,15 +112,15 @@ def _answer(
         plain = trained.task.plain
         words = words_by(split or trained.split)
         numbered = enumerate(lines, 1)
-        wrong: InputError | None = None
+        wrong: InputError | FormatError | None = None
         while wrong is None:
             asked: list[Any] = []
             try:
                 for number, line in islice(numbered, _LINES_AT_ONCE):
                     # A blank line is answered by one: so lines stay beside their answers.
                     blank = plain.is_blank(line)
-                    asked.append(None if blank else _ask(plain, line, words, number))
-            except InputError as error:  # those before it are answered first
+                    asked.append(None if blank else _ask(trained.task, line, words, number))
+            except (InputError, FormatError) as error:  # those before it are answered first
                 wrong = error
             if not asked:
                 break
@@ -137,9 +137,11 @@ def _answer(
             raise wrong
 
 
-def _ask(plain: "Plain", line: str, words: "Words", number: int) -> Any:
+def _ask(task: "Task", line: str, words: "Words", number: int) -> Any:
     """The example that a line asks of."""
     try:
-        return plain.ask(line, words)
+        example = task.plain.ask(line, words)
+        task.check_lengths([example])
+        return example
     except InputError as error:
         raise InputError(f"line {number}: {error}") from None

@@ -57,13 +57,13 @@ def train(
 
     Example: elmo train ner --train train.conll --dev dev.conll --out ner --elmo both
     """
-    from elmokit.embedder import Embedder  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.device import find_device  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.embedder import Embedder  # noqa: PLC0415
     from elmokit.lm.adapt import adapt as read_first  # noqa: PLC0415
     from elmokit.settings import to_toml  # noqa: PLC0415
     from elmokit.tasks.catalog import TASKS  # noqa: PLC0415
-    from elmokit.tasks.feed import Feed  # noqa: PLC0415
-    from elmokit.tasks.folder import sentences_of  # noqa: PLC0415
-    from elmokit.tasks.learn import learn  # noqa: PLC0415
+    from elmokit.tasks.folder import text_for  # noqa: PLC0415
+    from elmokit.tasks.learn import check_run, learn  # noqa: PLC0415
     from elmokit.tasks.settings import read_settings  # noqa: PLC0415
 
     if task not in TASKS:
@@ -78,12 +78,14 @@ def train(
         names = ", ".join(name for name, given in missing.items() if given is None)
         raise typer.BadParameter(f"Missing option {names}: files to learn from, and a folder.")
     learnt, judged = (chosen.read(path, split=settings.split) for path in (train, dev))
+    find_device(device)  # or refuse it
+    check_run(chosen, learnt, judged, out, settings=settings)
     elmo = None if settings.elmo == "none" else load(model, device=device)
+    if elmo is None and (model or adapt):
+        tell("--elmo none: no biLM is used, whatever --model and --adapt say")
     if elmo is not None and (times := _times(chosen, elmo, adapt)):
-        feed = Feed(settings.by_sentence, elmo.pretrained.split)
-        sentences = feed.sentences(sentences_of(chosen, learnt))
-        place = f"{out}.elmo"
-        read = read_first(elmo.pretrained, sentences, place, epochs=times, device=device, tell=tell)
+        known, text = elmo.pretrained, text_for(elmo, chosen, settings, learnt)
+        read = read_first(known, text, f"{out}.elmo", epochs=times, device=device, tell=tell)
         elmo = Embedder(read, device=device)
     trained = learn(
         chosen, learnt, judged, out, settings=settings, elmo=elmo, device=device, tell=tell
@@ -96,4 +98,7 @@ def _times(task: "Task", elmo: "Embedder", given: int | None) -> int:
     """How often the biLM first reads the text; unless it is told to, only one that can."""
     if given is not None:
         return given
-    return task.adapt if elmo.pretrained.model.softmax is not None else 0
+    if task.adapt and elmo.pretrained.model.softmax is None:
+        tell("the biLM has no softmax, so it does not first read the text")
+        return 0
+    return task.adapt

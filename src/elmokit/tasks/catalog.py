@@ -16,14 +16,13 @@ from elmokit.tasks.data.example import Document, Labelled, Pair, Question, Tagge
 from elmokit.tasks.data.roles import read_roles
 from elmokit.tasks.data.source import lines_of
 from elmokit.tasks.data.squad import read_squad
-from elmokit.tasks.data.table import read_labelled, read_pairs
+from elmokit.tasks.data.table import Split, read_labelled, read_pairs
 from elmokit.tasks.data.trees import read_trees
 from elmokit.tasks.entailment import Entailment
 from elmokit.tasks.metrics.accuracy import accuracy, score_labels
 from elmokit.tasks.metrics.answers import score_answers
 from elmokit.tasks.metrics.coreference import score_coreference
 from elmokit.tasks.metrics.spans import SpanScore, score_spans
-from elmokit.tasks.plain import Split
 from elmokit.tasks.reader import AnswerFinder
 from elmokit.tasks.roles import RoleTagger
 from elmokit.tasks.settings import Settings
@@ -163,11 +162,12 @@ _TASKS = (
         "questions", read_squad, _no_labels, AnswerFinder, _question_and_context, plain.QUESTION,
         _answer_f1,
         Settings(elmo="both", hidden=80, dropout=0.3, words_per_batch=4000, epochs=8),
+        longest=5000,
     ),
     Task(
         "coreference", _in_words(read_conll2012), _no_labels, Coreference, _sentences,
         plain.DOCUMENT, _coreference_f1,
-        Settings(words_per_batch=1, learning_rate=0.001, dropout=0.3, epochs=25),
+        Settings(words_per_batch=1, learning_rate=0.001, dropout=0.3, epochs=25), longest=15_000,
     ),
 )  # fmt: skip
 TASKS = {task.name: task for task in _TASKS}

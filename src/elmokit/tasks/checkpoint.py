@@ -11,11 +11,11 @@ import torch
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, OutputError
 from elmokit.resume import read_checkpoint, write_checkpoint
+from elmokit.tasks.folder import TASK
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
 
 NAME = "checkpoint.pt"
-_HEAD = "task.json"  # of a head that was the best so far
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,9 @@ class Checkpoint:
 
         A folder without one, in which other things are, is left alone.
         """
+        check_folder(folder)
         found = read_checkpoint(folder / NAME, cls)
-        if found is None:
-            others = (path for path in folder.iterdir() if not path.name.endswith(".unfinished"))
-            if (other := next(others, None)) is not None:
-                raise OutputError(
-                    f"{folder}: holds {other.name}, but no checkpoint of a run; name a new folder"
-                )
-        if found is None or (not found.epoch and not (folder / _HEAD).exists()):
+        if found is None or (not found.epoch and not (folder / TASK).exists()):
             return cls(what)
         if found.what != what:
             raise InputError(
@@ -62,6 +57,10 @@ class Checkpoint:
         now = replace(self, weights=head.state_dict(), optimizer=optimizer.state_dict())
         write_checkpoint(vars(now), folder / NAME)
 
+    def close(self, folder: Path) -> None:
+        """Say that the run is over; what only a run that goes on needs is gone."""
+        write_checkpoint(vars(replace(self, weights={}, optimizer={})), folder / NAME)
+
     def after(self, score: float) -> "Checkpoint":
         """The next epoch's, with its score."""
         epoch = self.epoch + 1
@@ -78,6 +77,17 @@ class Checkpoint:
         """Whether all epochs are done, or none has become better for too long."""
         waited = self.epoch - self.best_epoch
         return self.epoch >= settings.epochs or 0 < settings.patience <= waited
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder in which there are things, but no run."""
+    if not folder.exists() or (folder / NAME).exists():
+        return
+    others = (path for path in folder.iterdir() if not path.name.endswith(".unfinished"))
+    if (other := next(others, None)) is not None:
+        raise OutputError(
+            f"{folder}: holds {other.name}, but no checkpoint of a run; name a new folder"
+        )
 
 
 def digest(

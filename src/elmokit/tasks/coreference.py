@@ -1,7 +1,7 @@
 """Sentences of a document become groups of mentions of the same person or thing."""
 
 from collections.abc import Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import NamedTuple
 
 import torch
@@ -13,12 +13,11 @@ from elmokit.tasks.context import Context, drop
 from elmokit.tasks.data.example import Document
 from elmokit.tasks.mentions import DISTANCES, SPELLINGS, Mention, distances, group, spelled_alike
 from elmokit.tasks.task import Head
-from elmokit.tasks.words import Sentence, WordVectors, check_length
+from elmokit.tasks.words import Sentence, WordVectors
 
 _WIDEST = 10  # words of a mention
 _SHARE, _FEWEST = 0.3, 20  # mentions kept, as a share of the words, and at least
 _WORDS_READ_TOGETHER = 600
-_LONGEST_TEXT = 15_000  # words; what each two mentions have in common must fit in memory
 _ANTECEDENTS = 50  # earlier mentions that one is compared with
 
 
@@ -90,7 +89,6 @@ class Coreference(Head):
         return tuple(tuple(ranked.kept[number] for number in found) for found in groups)
 
     def _rank(self, document: Document) -> Ranked:
-        check_length([tuple(chain.from_iterable(document.sentences))], _LONGEST_TEXT)
         own, said = self._read(document.sentences)
         first, last, whole = self._spans(document, own, said)
         vectors = self._drop(whole[None])[0]

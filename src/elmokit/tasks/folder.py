@@ -24,7 +24,7 @@ from elmokit.tasks.lexicon import Lexicon
 from elmokit.tasks.plain import words_by
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
-from elmokit.tasks.words import WordVectors
+from elmokit.tasks.words import Sentence, WordVectors
 from elmokit.whole import name_whole, write_whole
 
 TASK = "task.json"
@@ -96,6 +96,7 @@ class TaskRecord:
 
 def answers(head: Head, task: Task, examples: Sequence[Any]) -> list[Any]:
     """What a head says of each example, in their order."""
+    task.check_lengths(examples)
     found: list[Any] = [None] * len(examples)
     learning = head.training
     head.eval()
@@ -246,6 +247,14 @@ def _forget_others(folder: Path, record: TaskRecord) -> None:
             path.unlink(missing_ok=True)
 
 
-def sentences_of(task: Task, examples: Iterable[Any]) -> list[tuple[str, ...]]:
+def sentences_of(task: Task, examples: Iterable[Any]) -> list[Sentence]:
     """All sentences of examples."""
     return [words for example in examples for words in task.sentences(example)]
+
+
+def text_for(
+    elmo: Embedder, task: Task, settings: Settings, examples: Iterable[Any]
+) -> list[Sentence]:
+    """The sentences of examples as a biLM is fed them, each once."""
+    feed = Feed(settings.by_sentence, elmo.pretrained.split)
+    return feed.sentences(sentences_of(task, examples))

@@ -18,7 +18,7 @@ from elmokit.formats.pretrained import Pretrained
 from elmokit.model.language_model import LanguageModel
 from elmokit.progress import Progress
 from elmokit.tasks.batches import shuffled_batches
-from elmokit.tasks.checkpoint import Checkpoint, digest
+from elmokit.tasks.checkpoint import Checkpoint, check_folder, digest
 from elmokit.tasks.folder import (
     Trained,
     answers,
@@ -55,9 +55,7 @@ def learn(
     Every random choice follows from the seed and the epoch's number: a run that was stopped goes
     on after its last whole epoch, and ends, on a CPU, with the same weights.
     """
-    if not train or not dev:
-        raise InputError("a head needs examples to learn from and others to be chosen by")
-    _check_labels(task, train, dev, tell)
+    check_run(task, train, dev, out, settings=settings)
     out, elmo = Path(out), None if settings.elmo == "none" else elmo
     device = find_device(device)
     if settings.elmo != "none" and elmo is None:
@@ -73,6 +71,7 @@ def learn(
         )
     if elmo is not None and settings.tune:
         elmo = _copy(elmo)  # the caller's biLM stays as it is
+    _tell_labels(task, train, dev, tell)
     _make_folder(out)
     busy = f"{out}: another process trains there; wait for its end"
     graphics = [device] if device.type == "cuda" else []
@@ -86,11 +85,12 @@ def learn(
         done = Checkpoint.read(out, what)
         if not done.epoch:
             done.write(out, head, optimizer)  # the folder is this run's from now on
-        done.restore(head, optimizer)
-        if done.epoch and not done.over(settings):
-            tell(f"going on after epoch {done.epoch}")
-        if head.words.frozen is not None and not done.over(settings):
-            head.words.frozen.add(sentences_of(task, [*train, *dev]), progress=None)
+        if not done.over(settings):
+            done.restore(head, optimizer)
+            if done.epoch:
+                tell(f"going on after epoch {done.epoch}")
+            if head.words.frozen is not None:
+                head.words.frozen.add(sentences_of(task, [*train, *dev]), progress=None)
 
         while not done.over(settings):
             started = time.perf_counter()
@@ -103,7 +103,31 @@ def learn(
             told = _log(out, done, loss=loss, scores=scores, seconds=seconds)
             done.write(out, head, optimizer)
             tell(told)
+        done.close(out)
         return load_trained(out, {task.name: task}, device=device)
+
+
+def check_run(
+    task: Task,
+    train: Sequence[Any],
+    dev: Sequence[Any],
+    out: str | Path,
+    *,
+    settings: Settings,
+) -> None:
+    """Refuse what cannot be learnt, or not there, before anything is worked out for it."""
+    if not train or not dev:
+        raise InputError("a head needs examples to learn from and others to be chosen by")
+    learnt, wanted = task.labels(train), task.labels(dev)
+    if wanted and not {*wanted} & {*learnt}:
+        raise InputError(
+            f"the examples to choose by are labelled {_shown(wanted)}, those to learn from "
+            f"{_shown(learnt)}; are they of one task?"
+        )
+    task.check_lengths([*train, *dev])
+    if settings.vectors and not Path(settings.vectors).is_file():
+        raise InputError(f"{settings.vectors}: no such file, expected vectors of words")
+    check_folder(Path(out))
 
 
 def _read_once(
@@ -206,18 +230,14 @@ def _log(
     return f"epoch {done.epoch}: loss {loss:.4f}; {told} ({best}; {seconds:.0f} s)"
 
 
-def _check_labels(
+def _tell_labels(
     task: Task, train: Sequence[Any], dev: Sequence[Any], tell: Callable[[str], None]
 ) -> None:
-    """Refuse examples to be chosen by of which none can be right, and tell labels of some."""
+    """Say what there is to learn, and which labels to be found none teaches."""
     learnt = task.labels(train)
-    strange = task.strangers(dev, learnt)
-    if strange and len(strange) == len(task.labels(dev)):
-        raise InputError(
-            f"the examples to choose by are labelled {_shown(strange)}, those to learn from "
-            f"{_shown(learnt)}; are they of one task?"
-        )
-    if strange:
+    labels = f"; labels {_shown(learnt)}" if learnt else ""
+    tell(f"{len(train):,} examples to learn from, {len(dev):,} to choose by{labels}")
+    if strange := task.strangers(dev, learnt):
         tell(f"labels of the examples to choose by that none to learn from has: {_shown(strange)}")
 
 

@@ -9,10 +9,8 @@ from elmokit.errors import InputError
 from elmokit.tasks.data.align import align
 from elmokit.tasks.data.example import Document, Labelled, Pair, Question, Roles, Tagged
 from elmokit.tasks.data.schemes import spans_of
-from elmokit.tasks.data.table import without_breaks
+from elmokit.tasks.data.table import Split, without_breaks
 from elmokit.text.split import splitter
-
-Split = Callable[[str], list[str]]
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def _show_tags(example: Tagged, tags: Sequence[str]) -> str:
 
 
 def _roles(line: str, split: Split) -> Roles:
-    marked = [*re.finditer(r"\*(\*|[^*\s]+)\*", line)]
+    marked = [*re.finditer(r"(?<![\w*])\*(\*|[^*\s]+)\*(?![\w*])", line)]
     if len(marked) != 1:
         raise InputError(
             f"{line[:60]!r}: {len(marked)} words between stars, expected one: mark the predicate, "
@@ -79,6 +77,11 @@ def _show_roles(example: Roles, tags: Sequence[str]) -> str:
 
 def _labelled(line: str, split: Split) -> Labelled:
     text = without_breaks(line)
+    if "\t" in text:
+        raise InputError(
+            f"{line[:60]!r}: a tab in it, expected a text alone; is its label before it? elmo "
+            "evaluate judges labelled texts"
+        )
     return Labelled(_some(split(text), line), "", text)
 
 

@@ -10,10 +10,9 @@ from elmokit.tasks.context import Context, drop, even
 from elmokit.tasks.data.example import Question
 from elmokit.tasks.lexicon import key_of
 from elmokit.tasks.task import Head
-from elmokit.tasks.words import Read, Sentence, WordVectors, check_length
+from elmokit.tasks.words import Read, Sentence, WordVectors
 
 _LONGEST = 30  # words of an answer
-_LONGEST_TEXT = 5000  # words; what each has to do with each other must fit in memory
 _STEM = 4  # letters by which words are taken for forms of one another
 
 
@@ -69,7 +68,6 @@ class AnswerFinder(Head):
 
     def _scores(self, examples: Sequence[Question]) -> tuple[Tensor, Tensor]:
         """How well each word begins and ends the answer, (questions, steps) each."""
-        check_length([example.context for example in examples], _LONGEST_TEXT)
         asked = self.words([example.question for example in examples])
         text = self.words([example.context for example in examples])
         marks = mark_shared([(example.question, example.context) for example in examples])

@@ -75,6 +75,7 @@ def best_threshold(values: Floats, same: npt.NDArray[np.bool_]) -> float:
     values, same = values[order], same[order]
     # With the threshold below value k, the k before it are said to differ.
     right = np.concatenate([[0], np.cumsum(~same)]) + (same.sum() - np.append([0], np.cumsum(same)))
+    right[1:-1][values[1:] == values[:-1]] = -1  # no threshold parts equal values
     edges = np.concatenate([values[:1] - 1, (values[1:] + values[:-1]) / 2, values[-1:] + 1])
     return float(edges[right.argmax()])
 

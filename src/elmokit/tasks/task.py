@@ -1,14 +1,16 @@
 """A name becomes a task: how its files are read, what learns it, and how it is judged."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from elmokit.errors import InputError
+from elmokit.tasks.data.table import Split
 from elmokit.tasks.metrics.score import Score
-from elmokit.tasks.plain import Plain, Split, words_by
+from elmokit.tasks.plain import Plain, words_by
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.words import Sentence, WordVectors
 
@@ -45,6 +47,7 @@ class Task:
     settings: Settings = field(default_factory=Settings)
     by_label: Callable[[Sequence[Example], Sequence[Answer]], Mapping[str, Score]] | None = None
     adapt: int = 0  # times that a biLM reads the examples' text, as text, before the head learns
+    longest: int | None = None  # words of an example whose pairs are looked at, in memory
     revision: int = 6  # to be raised whenever its head learns in another way
 
     def read(self, path: Path, *, split: str = "") -> Sequence[Example]:
@@ -54,6 +57,16 @@ class Task:
     def strangers(self, examples: Sequence[Example], labels: Sequence[str]) -> list[str]:
         """The labels of examples that are not among those given: no head of those finds them."""
         return sorted({*self.labels(examples)}.difference(labels))
+
+    def check_lengths(self, examples: Iterable[Example]) -> None:
+        """Refuse examples for whose pairs of words or mentions no memory would be enough."""
+        for example in examples:
+            words = [word for words in self.sentences(example) for word in words]
+            if self.longest is not None and len(words) > self.longest:
+                raise InputError(
+                    f"{len(words):,} words that begin {' '.join(words[:8])!r}, expected at most "
+                    f"{self.longest:,}; cut the text in parts"
+                )
 
     def length(self, example: Example) -> int:
         """How many words an example has, in the longest of its sentences."""

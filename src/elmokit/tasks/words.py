@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.config import CharacterConfig
-from elmokit.errors import InputError
 from elmokit.model.bilm import BiLM
 from elmokit.model.encoder import CharacterEncoder
 from elmokit.model.mix import ScalarMix
@@ -262,13 +261,3 @@ class WordVectors(nn.Module):
         # New ones: a batch of two texts is read twice before its gradient looks at these.
         self.usual = self.usual.lerp(features.mean(0), pace)
         self.spread = self.spread.lerp(deviation, pace)
-
-
-def check_length(texts: Sequence[Sentence], longest: int) -> None:
-    """Refuse texts for whose pairs of words or mentions no memory would be enough."""
-    for words in texts:
-        if len(words) > longest:
-            raise InputError(
-                f"a text of {len(words):,} words that begins {' '.join(words[:8])!r}, expected at "
-                f"most {longest:,}; ask it part by part"
-            )

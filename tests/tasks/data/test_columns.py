@@ -31,11 +31,6 @@ def test_a_packed_file_reads_as_a_plain_one(pack, write):
     assert read_columns(write(pack(NER.encode()), "a")) == read_columns(write(NER, "b"))
 
 
-def test_columns_are_chosen(write):
-    path = write("1\tthe\tDT\tB-NP\n2\tcat\tNN\tI-NP\n")
-    assert read_columns(path, word=1, tag=2) == [Tagged(("the", "cat"), ("DT", "NN"))]
-
-
 def test_a_space_that_is_not_plain_belongs_to_its_word(write):
     assert read_columns(write("1\u00a0000 O\r\n\u3000 O\r\n"))[0].words == ("1\u00a0000", "\u3000")
 
@@ -47,17 +42,12 @@ def test_a_space_that_is_not_plain_belongs_to_its_word(write):
         ("\n \n-DOCSTART- O\n", "holds no example"),
         ("a O\n\nb\n", "line 3: 1 columns, expected 2 as in the first sentence"),
         ("a O\nb X O\n", "line 2: 3 columns, expected 2"),
-        ("a\nb\n", "line 1: 1 columns, expected the word and its tag in two"),
+        ("a\nb\n", "line 1: 1 column, expected a word first and its tag last"),
     ],
 )
 def test_what_is_no_table_is_refused_with_its_line(text, says, write):
     with pytest.raises(FormatError, match=says):
         read_columns(write(text))
-
-
-def test_a_column_that_is_not_there_is_refused(write):
-    with pytest.raises(FormatError, match="line 1: 2 columns, expected a tag in column 5"):
-        read_columns(write("a O\n"), tag=5)
 
 
 def test_a_wrong_byte_is_named_by_its_line(write):

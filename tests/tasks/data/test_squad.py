@@ -57,6 +57,7 @@ def test_the_log_says_how_many_were_widened(write, caplog):
         ('{"data": []}', "holds no example"),
         ('{"data": [{}]}', "article 1 has no 'paragraphs'"),
         (squad(), "question q1 has no answer, expected one or more as in SQuAD 1.1"),
+        (squad(("\ud83d", 0), context="\ud83d."), "'context' has half of a character"),
         (squad(("Bowl", 5)), "question q1: character 5 of the context begins 'Supe', expected"),
         (squad(("Bowl", -1)), "question q1: character -1"),
         (squad((" ", 3)), "question q1: the answer ' ' holds no word"),

@@ -36,9 +36,11 @@ def test_what_is_no_review_is_refused_with_its_line(text, says, write):
 
 def test_a_pair_has_a_label(write):
     pair = Pair(("a", "man"), ("a", "cat"), "2", ("a man", "a cat"))
-    assert read_pairs(write("a man\ta cat\t2\n")) == [pair]
+    assert read_pairs(write("a man\ta cat\t2\n"), str.split) == [pair]
+    with pytest.raises(FormatError, match=r"line 1: label '-', by which SNLI says .*; remove it"):
+        read_pairs(write("a man\ta cat\t-\n"), str.split)
     with pytest.raises(FormatError, match="line 1: 2 columns between tabs, expected 3"):
-        read_pairs(write("a man\ta cat\n"))
+        read_pairs(write("a man\ta cat\n"), str.split)
 
 
 def test_quotes_mean_nothing_in_stsb(write):
@@ -71,5 +73,5 @@ def test_the_published_files_are_read_whole(labelled):
         )
         assert examples(read_labelled, imdb_file, str.split) == imdb
         assert examples(read_labelled, chinese_file, characters) == chinese
-        assert examples(read_pairs, f"entailment_snli/{part}.tsv.xz") == snli
+        assert examples(read_pairs, f"entailment_snli/{part}.tsv.xz", str.split) == snli
         assert examples(read_stsb, f"similarity_stsb/sts-{part}.csv", str.split) == stsb

@@ -12,36 +12,32 @@ _DOCUMENT = "-DOCSTART-"
 
 
 def read_columns(
-    path: str | Path,
-    *,
-    word: int = 0,
-    tag: int = -1,
-    spans: bool = False,
-    lines: Iterable[Line] | None = None,
+    path: str | Path, *, spans: bool = False, lines: Iterable[Line] | None = None
 ) -> list[Tagged]:
     """The sentences of a file with a word a line and a blank line between sentences.
 
-    `word` and `tag` are columns from 0, or from the end below 0; columns stand between spaces or
-    tabs. Tags that say `spans` must be of some scheme (`spans_of` reads all of them); else any will
-    do. The `-DOCSTART-` lines of CoNLL-2003 are no sentences. `lines` are those of the file, if
-    they were read already.
+    The word is the first column and its tag the last; columns stand between spaces or tabs. Tags
+    that say `spans` must be of some scheme (`spans_of` reads all of them); else any will do. The
+    `-DOCSTART-` lines of CoNLL-2003 are no sentences. `lines` are those of the file, if they were
+    read already.
     """
     lines = _cut_documents(lines_of(path) if lines is None else lines)
     examples: list[Tagged] = []
     columns = 0
     for block in blocks_of(lines):
         rows = [split_at_spaces(line.text) for line in block]
-        columns = columns or _checked_columns(block[0], len(rows[0]), word=word, tag=tag)
+        columns = columns or len(rows[0])
         for line, row in zip(block, rows, strict=True):
             if len(row) != columns:
                 raise line.wrong(
                     f"{len(row)} columns, expected {columns} as in the first sentence; is a blank "
                     "line or a column missing?"
                 )
-            if spans and not is_tag(row[tag]):
-                raise line.wrong(f"tag {row[tag]!r}, expected {TAG_FORM}; is it in another column?")
-        words, tags = (tuple(row[column] for row in rows) for column in (word, tag))
-        examples.append(Tagged(words, tags))
+            if columns < 2:
+                raise line.wrong("1 column, expected a word first and its tag last")
+            if spans and not is_tag(row[-1]):
+                raise line.wrong(f"tag {row[-1]!r}, expected {TAG_FORM}; is it in another column?")
+        examples.append(Tagged(tuple(row[0] for row in rows), tuple(row[-1] for row in rows)))
     return some(examples, path, "lines of a word and its tag, with blank lines between sentences")
 
 
@@ -49,17 +45,3 @@ def _cut_documents(lines: Iterable[Line]) -> Iterator[Line]:
     """The lines, those that only start a document made blank."""
     for line in lines:
         yield line._replace(text="") if line.text.startswith(_DOCUMENT) else line
-
-
-def _checked_columns(line: Line, columns: int, *, word: int, tag: int) -> int:
-    for name, column in (("word", word), ("tag", tag)):
-        if not -columns <= column < columns:
-            raise line.wrong(
-                f"{columns} columns, expected a {name} in column {column}; columns count from 0"
-            )
-    if word % columns == tag % columns:
-        raise line.wrong(
-            f"{columns} columns, expected the word and its tag in two different ones, not both in "
-            f"column {word % columns}"
-        )
-    return columns

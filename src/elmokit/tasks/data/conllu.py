@@ -3,14 +3,12 @@
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
 
 from elmokit.tasks.data.example import Tagged
 from elmokit.tasks.data.source import Line, blocks_of, known, lines_of, some
 
 _COLUMNS = 10
-_WORD = 1
-_TAGS = {"upos": 3, "xpos": 4}
+_WORD, _TAG = 1, 3
 UPOS = (
     "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM", "PART", "PRON", "PROPN",
     "PUNCT", "SCONJ", "SYM", "VERB", "X",
@@ -26,13 +24,10 @@ def is_conllu(path: str | Path, lines: Iterable[Line]) -> bool:
     return len(row) == _COLUMNS and re.fullmatch("1(-[0-9]+)?|0[.]1", row[0]) is not None
 
 
-def read_conllu(
-    path: str | Path,
-    *,
-    tag: Literal["upos", "xpos"] = "upos",
-    lines: Iterable[Line] | None = None,
-) -> list[Tagged]:
-    """The syntactic words of each sentence and their tags; `lines` if they were read already.
+def read_conllu(path: str | Path, *, lines: Iterable[Line] | None = None) -> list[Tagged]:
+    """The syntactic words of each sentence and their parts of speech (UPOS).
+
+    `lines` are those of the file, if they were read already.
 
     Comments, the surface forms of multiword tokens (1-2) and empty nodes (1.1) are left out.
     """
@@ -51,7 +46,7 @@ def read_conllu(
                     f"ID {row[0]!r}, expected {len(words) + 1}; is a blank line or a word missing?"
                 )
             words.append(row[_WORD])
-            tags.append(_tag(row[_TAGS[tag]], tag, line))
+            tags.append(_tag(row[_TAG], line))
         if words:
             examples.append(Tagged(tuple(words), tuple(tags)))
     return some(examples, path, "the sentences of CoNLL-U")
@@ -69,7 +64,7 @@ def _row(line: Line) -> list[str]:
     return row
 
 
-def _tag(tag: str, column: str, line: Line) -> str:
+def _tag(tag: str, line: Line) -> str:
     if tag == "_":
-        raise line.wrong(f"{column} is not given (_), expected a tag in column {_TAGS[column] + 1}")
-    return known(tag, line, UPOS if column == "upos" else None)
+        raise line.wrong(f"upos is not given (_), expected a tag in column {_TAG + 1}")
+    return known(tag, line, UPOS)

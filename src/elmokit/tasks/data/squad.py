@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from elmokit.tasks.data.table import Split
 from elmokit.text.files import TextFile
 
 _log = logging.getLogger(__name__)
+
+_HALF = re.compile("[\ud800-\udfff]")  # JSON may write one without the other
 
 
 def read_squad(path: str | Path, split: Split) -> list[Question]:
@@ -108,4 +111,9 @@ def _value(record: Any, key: str, kind: type, where: str) -> Any:
     if not isinstance(value, kind):
         what = {list: "a list", str: "a string", int: "a whole number"}[kind]
         raise FormatError(f"{where} has no {key!r} that is {what}, expected the JSON of SQuAD 1.1")
+    if isinstance(value, str) and _HALF.search(value):
+        raise FormatError(
+            f"{where}: {key!r} has half of a character (\\ud800 to \\udfff), which no text may "
+            "hold; write both halves or none"
+        )
     return value

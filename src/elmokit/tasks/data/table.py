@@ -9,13 +9,14 @@ from pathlib import Path
 
 from elmokit.tasks.data.example import Labelled, Pair, Scored, Words
 from elmokit.tasks.data.source import Line, known, lines_of, some
-from elmokit.text.split import split_at_spaces
 
 Split = Callable[[str], list[str]]
 
 _BREAK = re.compile(r"<br\s*/?>")
+_NO_GOLD = "-"
 _STSB = ("genre", "file", "year", "number", "score", "first", "second")
 _STSB_SOURCES = ("source of first", "source of second")  # some lines only
+_STSB_MOST = 5
 
 
 def read_labelled(path: str | Path, split: Split) -> list[Labelled]:
@@ -33,17 +34,19 @@ def without_breaks(text: str) -> str:
     return _BREAK.sub(" ", text)
 
 
-def read_pairs(path: str | Path, split: Split = split_at_spaces) -> list[Pair]:
+def read_pairs(path: str | Path, split: Split) -> list[Pair]:
     """The pairs of a file with a premise, a tab, a hypothesis, a tab and a label a line."""
     examples = []
     for line, (first, second, label) in _rows(path, ("premise", "hypothesis", "label")):
         words = _words(first, split, line), _words(second, split, line)
+        if label.strip() == _NO_GOLD:
+            raise line.wrong("label '-', by which SNLI says that people did not agree; remove it")
         examples.append(Pair(*words, known(label, line), (first, second)))
     return some(examples, path, "a premise, a hypothesis and a label a line, with tabs between")
 
 
-def read_stsb(path: str | Path, split: Split, *, most: float = 5.0) -> list[Scored]:
-    """The pairs of STS-B with their scores, from 0 to `most`.
+def read_stsb(path: str | Path, split: Split) -> list[Scored]:
+    """The pairs of STS-B with their scores, from 0 to 5.
 
     Columns stand between tabs, quotes have no meaning: genre, file, year, number, score, two
     texts, and sometimes where the texts come from.
@@ -52,7 +55,7 @@ def read_stsb(path: str | Path, split: Split, *, most: float = 5.0) -> list[Scor
     for line, row in _rows(path, _STSB, more=_STSB_SOURCES):
         score, first, second = row[4:7]
         words = _words(first, split, line), _words(second, split, line)
-        examples.append(Scored(*words, _score(score, line, most), (first, second)))
+        examples.append(Scored(*words, _score(score, line), (first, second)))
     return some(examples, path, "the lines of STS-B: seven columns with tabs between")
 
 
@@ -79,11 +82,11 @@ def _words(text: str, split: Split, line: Line) -> Words:
     return words
 
 
-def _score(text: str, line: Line, most: float) -> float:
+def _score(text: str, line: Line) -> float:
     try:
         score = float(text)
     except ValueError:
         score = -1.0
-    if not 0 <= score <= most:
-        raise line.wrong(f"score {text!r}, expected a number from 0 to {most:g}")
+    if not 0 <= score <= _STSB_MOST:
+        raise line.wrong(f"score {text!r}, expected a number from 0 to {_STSB_MOST}")
     return score
