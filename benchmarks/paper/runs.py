@@ -15,10 +15,10 @@ from pathlib import Path
 
 import elmokit
 from elmokit.lm.adapt import adapt as read_first
+from elmokit.lm.adapt import reading_of
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.checkpoint import digest
-from elmokit.tasks.feed import Feed
-from elmokit.tasks.folder import sentences_of
+from elmokit.tasks.folder import text_for
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.learn import learn
 
@@ -95,30 +95,24 @@ class Runs:
         model = None if elmo == "none" else _model()
         what = digest(task, settings, model, some, dev)
         if adapt:
+            text = text_for(model, task, settings, some)
+            reading = reading_of(model.pretrained, text, epochs=adapt)
             run = f"{run}-adapt={adapt}"
-            what = hashlib.sha256(f"{what}, adapt {adapt}".encode()).hexdigest()
-        known = next((found for found in self._known() if found.what == what), None)
-        if known is not None:
+            what = hashlib.sha256(f"{what} {reading}".encode()).hexdigest()
+        if (known := next((f for f in self._known() if f.what == what), None)) is not None:
             return known
         print(f"{run}: {len(some)} examples", flush=True)
         out = self.work / f"{run}-{what[:8]}"
-        if adapt:
-            model = self._adapted(task, settings, model, some, adapt)
+        if adapt:  # one for all seeds
+            read = self.work / f"{name}-{adapt}-{reading[:8]}.elmo"
+            adapted = read_first(model.pretrained, text, read, epochs=adapt, tell=_tell)
+            model = elmokit.Embedder(adapted)
         layers = model and _layers(name, model, settings.layers)
         head = learn(task, some, dev, out, settings=settings, elmo=model, layers=layers, tell=_tell)
         found = Found(run, what, head.scores, head.epoch, head.head.words.shares())
         with self.record.open("a", encoding="utf-8") as record:
             record.write(json.dumps(vars(found)) + "\n")
         return found
-
-    def _adapted(self, task, settings, model, examples, times):
-        """The biLM after it has read the text of examples; one for all seeds."""
-        feed = Feed(settings.by_sentence, model.pretrained.split)
-        sentences = feed.sentences(sentences_of(task, examples))
-        text = hashlib.sha256(repr(sentences).encode()).hexdigest()
-        out = self.work / f"{task.name}-{times}-{text[:8]}.elmo"
-        read = read_first(model.pretrained, sentences, out, epochs=times, tell=_tell)
-        return elmokit.Embedder(read)
 
     def _known(self):
         if not self.record.exists():

@@ -2,10 +2,13 @@
 
 import json
 from itertools import starmap
+from typing import get_type_hints
 
 import pytest
 
 from elmokit import formats
+from elmokit.cli.train import train as train_verb
+from elmokit.tasks.catalog import TASKS
 from made import make_folder
 from typed import failed, succeeded
 
@@ -133,6 +136,13 @@ def test_a_bilm_may_first_read_the_text_to_learn_from(elmo, train, place):
     assert code == 0
     assert "--elmo none: no biLM is used, whatever --model and --adapt say\n" in told
     assert not (place / "out-pos.elmo").exists()
+
+
+def test_help_says_which_tasks_let_the_bilm_read_first():
+    (option,) = get_type_hints(train_verb, include_extras=True)["adapt"].__metadata__
+    *others, last = sorted(name for name, task in TASKS.items() if task.adapt)
+    assert {TASKS[name].adapt for name in (*others, last)} == {2}
+    assert option.show_default == f"2 for {', '.join(others)} and {last}, else 0"
 
 
 def test_a_run_that_cannot_be_is_refused_before_the_bilm_reads(elmo, place):

@@ -47,8 +47,8 @@ def adapt(
         raise InputError("the model has no softmax, so it cannot read on; say adapt 0")
     if not any(map(len, sentences)):
         raise InputError("there is no sentence for the model to read")
-    settings = _settings(source, sum(map(len, sentences)), epochs)
-    read = _digest(source, sentences, settings)
+    settings = _settings(source, sentences, epochs)
+    read = reading_of(source, sentences, epochs=epochs)
     if out.exists():
         if not (out / _READ).is_file() or (out / _READ).read_text("utf-8") != read:
             raise InputError(
@@ -83,8 +83,16 @@ def adapt(
     return formats.load(out)
 
 
-def _settings(source: Pretrained, words: int, epochs: float) -> Settings:
+def reading_of(source: Pretrained, sentences: Sequence[Sequence[str]], *, epochs: float) -> str:
+    """A digest of what a model that `adapt` makes began with, has read, and how."""
+    settings = _settings(source, sentences, epochs)
+    known = source.fingerprint(), source.split, asdict(settings), [*map(tuple, sentences)]
+    return hashlib.sha256(repr(known).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _settings(source: Pretrained, sentences: Sequence[Sequence[str]], epochs: float) -> Settings:
     softmax: dict[str, Any] = {}
+    words = sum(map(len, sentences))
     if isinstance(source.model.softmax, AdaptiveSoftmax):
         softmax = {"softmax": "adaptive", "cutoffs": source.model.softmax.cutoffs}
     return Settings(
@@ -121,8 +129,3 @@ def _shape(bilm: BiLMConfig) -> dict[str, Any]:
         del spelled["alphabet_size"]
         shape |= spelled
     return shape
-
-
-def _digest(source: Pretrained, sentences: Sequence[Sequence[str]], settings: Settings) -> str:
-    known = source.fingerprint(), source.split, asdict(settings), [*map(tuple, sentences)]
-    return hashlib.sha256(repr(known).encode("utf-8", "surrogatepass")).hexdigest()
