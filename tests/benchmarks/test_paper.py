@@ -36,13 +36,13 @@ def asked(paper, tmp_path, monkeypatch):
 
 
 def set_pos(monkeypatch, settings):
-    monkeypatch.setitem(TASKS, "pos", replace(TASKS["pos"], settings=settings))
+    monkeypatch.setitem(TASKS, "pos", replace(TASKS["pos"], settings=settings, adapt=0))
 
 
 def test_a_head_is_trained_once_with_all_examples_or_some(asked, capsys):
     found = asked.scores("pos", "none")
     assert len(found) == 2
-    assert capsys.readouterr().out.count("8 examples") == 2
+    assert capsys.readouterr().out.count(": 8 examples\n") == 2
     assert asked.scores("pos", "none") == found
     assert not capsys.readouterr().out
     asked.score("pos", "none", 0, share=0.5)
