@@ -42,7 +42,7 @@ def train(
         typer.Option(
             min=0,
             help="Times that the biLM first reads the text to learn from; it stays in OUT.elmo.",
-            show_default="2 for pos, roles and sentiment, else 0",
+            show_default="2 for roles and sentiment, else 0",
         ),
     ] = None,
     device: Device = "cpu",

@@ -142,7 +142,7 @@ _TASKS = (
     Task("chunking", _read_spans, _tags, Tagger, _own, plain.TAGS, **_by_spans(_spans)),
     Task(
         "pos", _read_pos, _tags, Tagger, _own, plain.TAGS,
-        settings=Settings(crf=False, elmo_dropout=0.3), adapt=2, **_by_labels(_words),
+        settings=Settings(crf=False, elmo_dropout=0.3), **_by_labels(_words),
     ),
     Task(
         "roles", _in_words(read_roles), _tags, RoleTagger, _own, plain.ROLES,
