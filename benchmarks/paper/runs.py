@@ -136,11 +136,12 @@ def runs_of(description, *, tasks=tuple(TITLES)):
 def print_arms(description, arms, paper):
     """The table of the three tasks by whose means the paper compares ways to use ELMo.
 
-    An arm is `elmo`, where it goes in, and settings that differ; `paper` has its scores by task.
+    An arm is `elmo`, where it goes in, and settings that differ, of the biLM as it ships; `paper`
+    has its scores by task.
     """
     runs = runs_of(description, tasks=("questions", "entailment", "roles"))
     found = {
-        task: {arm: runs.scores(task, **changes) for arm, changes in arms.items()}
+        task: {arm: runs.scores(task, adapt=0, **changes) for arm, changes in arms.items()}
         for task in runs.tasks
     }
     rows = []

@@ -66,11 +66,11 @@ def replaced(
     for key in (*values, *given):
         if key not in before:
             raise ConfigError(f"{name}: there is no setting {key!r}; known are {sorted(before)}")
-    typed = {key: _parse_value(text) for key, text in given.items()}
-    for key, value in typed.items():
-        if isinstance(before[key], tuple) and not isinstance(value, list):
-            typed[key] = [value]  # --layers 2
-    return make_record({**before, **values, **typed}, type(start), name)
+    told = {**values, **{key: _parse_value(text) for key, text in given.items()}}
+    for key, value in told.items():
+        if isinstance(before[key], tuple) and not isinstance(value, list | tuple):
+            told[key] = [value]  # --layers 2
+    return make_record({**before, **told}, type(start), name)
 
 
 def read_toml(path: Path, otherwise: str = "expected a TOML file of settings") -> dict[str, Any]:

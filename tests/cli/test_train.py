@@ -1,6 +1,8 @@
 """Tasks are learnt, judged and used as a person would type it."""
 
+import io
 import json
+import tarfile
 from itertools import starmap
 from typing import get_type_hints
 
@@ -155,6 +157,8 @@ def test_a_run_that_cannot_be_is_refused_before_the_bilm_reads(elmo, place):
         ("others", "out", (), "labelled 7, those to learn from 0, 1; are they of one task?"),
         ("texts", "full", (), "full: holds notes, but no checkpoint of a run"),
         ("texts", "out", ("--vectors", "none"), "none: no such file, expected vectors of words"),
+        ("texts", "out", ("--layers", "9"), "layers is (9,), expected some of 0 to 2"),
+        ("texts", "texts", (), "texts: is a file, expected a folder; name another"),
     ):
         files = ("--train", "texts", "--dev", dev, "--out", out, "-c", "small.toml", *option)
         failed(elmo("train", "texts", *files, "--adapt", "2", "-m", speaker), says)
@@ -252,8 +256,11 @@ def test_senses_are_chosen_by_those_of_tagged_text(elmo, place, folder):
     found = succeeded(elmo(*asked))
     assert "first sense  0.0000\ncommonest    1.0000\nlayer 0      1.0000\n" in found
     assert json.loads(succeeded(elmo(*asked, "--json")))["layers"] == [1.0, 1.0, 1.0]
-    tagged = (place / "semcor").read_bytes()
-    assert succeeded(elmo("senses", "-", *asked[2:], stdin=tagged)) == found
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        archive.add(place / "semcor", "semcor/br-a01")
+    for given in ((place / "semcor").read_bytes(), packed.getvalue()):
+        assert succeeded(elmo("senses", "-", *asked[2:], stdin=given)) == found
     failed(elmo(*asked[:-1], "none"), "none: no such file; on Debian it comes with")
 
 

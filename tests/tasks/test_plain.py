@@ -13,12 +13,14 @@ def test_roles_are_shown_in_brackets_around_a_predicate_between_stars():
     assert (example.words, example.predicate) == (("She", "gave", "him", "a", "book"), 1)
     tags = ("B-ARG0", "B-V", "O", "B-ARG1", "I-ARG1")
     assert plain.ROLES.show(example, tags) == "[ARG0 She] [V gave] him [ARG1 a book]\n"
-    for line in ("She gave", "*She* *gave*", "* * *", "5*3*2 is", "re*start*ed", "**eat** it"):
+    for line in ("She gave", "*She* *gave*", "* * *", "5*3*2 is", "**eat** it"):
         with pytest.raises(InputError, match="words between stars, expected one"):
             plain.ROLES.ask(line, split_at_spaces)
     example = plain.ROLES.ask("She didn't *give* it.", plain.words_by("moses"))
     assert (example.words, example.predicate) == (("She", "didn", "'t", "give", "it", "."), 3)
     assert plain.ROLES.ask("a *** b", split_at_spaces).words == ("a", "*", "b")
+    example = plain.ROLES.ask("他*给*她一本书", splitter("characters").words)
+    assert (example.words, example.predicate) == ((*"他给她一本书",), 1)
 
 
 RAW = "It rained. We didn't leave"
@@ -59,8 +61,9 @@ def test_documents_are_split_and_groups_shown_by_their_words():
 
 @pytest.mark.parametrize("way", [plain.SENTENCE, plain.TEXT])
 def test_a_label_before_a_text_is_not_taken_for_text(way):
-    with pytest.raises(InputError, match="a tab in it, expected a text alone; is its label before"):
+    with pytest.raises(InputError, match="'pos' and a tab, expected a text without its label"):
         way.ask("pos\ta good film", split_at_spaces)
+    assert way.ask("a good\tfilm\t", split_at_spaces).words == ("a", "good", "film")
 
 
 @pytest.mark.parametrize("way", [plain.TAGS, plain.TEXT, plain.DOCUMENT])

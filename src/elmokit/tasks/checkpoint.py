@@ -83,6 +83,8 @@ def check_folder(folder: Path) -> None:
     """Refuse a folder in which there are things, but no run."""
     if not folder.exists() or (folder / NAME).exists():
         return
+    if not folder.is_dir():
+        raise OutputError(f"{folder}: is a file, expected a folder; name another")
     others = (path for path in folder.iterdir() if not path.name.endswith(".unfinished"))
     if (other := next(others, None)) is not None:
         raise OutputError(

@@ -121,10 +121,7 @@ def make_head(
     frozen = bilm = None
     if settings.elmo != "none":
         assert elmo is not None
-        if not all(0 <= layer < elmo.layers for layer in settings.layers):
-            raise ConfigError(
-                f"layers is {settings.layers}, expected some of 0 to {elmo.layers - 1}"
-            )
+        check_layers(settings, elmo)
         if settings.tune:
             bilm = elmo.bilm
         else:
@@ -143,6 +140,12 @@ def make_head(
     feed = None if elmo is None else Feed(settings.by_sentence, elmo.pretrained.split)
     words = WordVectors(lexicon, settings, frozen=frozen, bilm=bilm, feed=feed)
     return task.make(words, labels)
+
+
+def check_layers(settings: Settings, elmo: Embedder) -> None:
+    """Refuse layers to mix that a biLM does not have."""
+    if not all(0 <= layer < elmo.layers for layer in settings.layers):
+        raise ConfigError(f"layers is {settings.layers}, expected some of 0 to {elmo.layers - 1}")
 
 
 def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:

@@ -101,9 +101,11 @@ def learn(
                 save_trained(Trained(task, head, scores, done.epoch), out, elmo)
             seconds = time.perf_counter() - started
             told = _log(out, done, loss=loss, scores=scores, seconds=seconds)
-            done.write(out, head, optimizer)
+            if done.over(settings):
+                done.close(out)
+            else:
+                done.write(out, head, optimizer)
             tell(told)
-        done.close(out)
         return load_trained(out, {task.name: task}, device=device)
 
 
@@ -115,7 +117,7 @@ def check_run(
     *,
     settings: Settings,
 ) -> None:
-    """Refuse what cannot be learnt, or not there, before anything is worked out for it."""
+    """Refuse examples, vectors and a folder that cannot be, before anything is worked out."""
     if not train or not dev:
         raise InputError("a head needs examples to learn from and others to be chosen by")
     learnt, wanted = task.labels(train), task.labels(dev)

@@ -51,7 +51,7 @@ def _show_tags(example: Tagged, tags: Sequence[str]) -> str:
 
 
 def _roles(line: str, split: Split) -> Roles:
-    marked = [*re.finditer(r"(?<![\w*])\*(\*|[^*\s]+)\*(?![\w*])", line)]
+    marked = [*re.finditer(r"(?<![\d*])\*(\*|[^*\s]+)\*(?![\d*])", line)]
     if len(marked) != 1:
         raise InputError(
             f"{line[:60]!r}: {len(marked)} words between stars, expected one: mark the predicate, "
@@ -77,11 +77,9 @@ def _show_roles(example: Roles, tags: Sequence[str]) -> str:
 
 def _labelled(line: str, split: Split) -> Labelled:
     text = without_breaks(line)
-    if "\t" in text:
-        raise InputError(
-            f"{line[:60]!r}: a tab in it, expected a text alone; is its label before it? elmo "
-            "evaluate judges labelled texts"
-        )
+    label, tab, _ = text.strip().partition("\t")
+    if tab and " " not in label:
+        raise InputError(f"{line[:60]!r}: {label!r} and a tab, expected a text without its label")
     return Labelled(_some(split(text), line), "", text)
 
 

@@ -11,17 +11,14 @@ A tag is a letter, a hyphen and a label (`B-PER`), or `O` outside of every span.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 from elmokit.errors import InputError
 from elmokit.tasks.data.example import Span
 
 Scheme = Literal["iob1", "iob2", "bioes", "bmes"]
-SCHEMES: tuple[Scheme, ...] = get_args(Scheme)
 
 TAG_FORM = "O or one of B, I, M, E and S, a hyphen, a label"
-
-_LETTERS = {"iob1": "IB", "iob2": "BI", "bioes": "BIES", "bmes": "BMES"}
 
 
 def spans_of(tags: Sequence[str]) -> tuple[Span, ...]:
@@ -89,4 +86,4 @@ def _letter_at(place: int, span: Span, scheme: Scheme, *, touches: bool) -> str:
         return "B" if begins else "I"
     if begins:
         return "S" if ends else "B"
-    return "E" if ends else _LETTERS[scheme][1]
+    return "E" if ends else "M" if scheme == "bmes" else "I"

@@ -40,7 +40,7 @@ def read_pairs(path: str | Path, split: Split) -> list[Pair]:
     for line, (first, second, label) in _rows(path, ("premise", "hypothesis", "label")):
         words = _words(first, split, line), _words(second, split, line)
         if label.strip() == _NO_GOLD:
-            raise line.wrong("label '-', by which SNLI says that people did not agree; remove it")
+            raise line.wrong("label '-': SNLI's people did not agree; remove the line")
         examples.append(Pair(*words, known(label, line), (first, second)))
     return some(examples, path, "a premise, a hypothesis and a label a line, with tabs between")
 
