@@ -131,6 +131,8 @@ def make_corpus(folder, sentences, *, vocabulary=None, valid=(), shards=1):
         np.save(folder / f"{shard:05}.npy", np.array(ids, np.int32))
         words = len(ids) - len(part)
         records.append({"name": f"{shard:05}.npy", "sentences": len(part), "words": words})
+    every = [np.load(folder / record["name"]) for record in records]
+    np.save(folder / "counts.npy", np.bincount(np.concatenate(every), minlength=len(places)))
     for name, words in (("lexicon.txt", places), ("vocabulary.txt", vocabulary)):
         (folder / name).write_text("".join(f"{word}\n" for word in words), "utf-8")
     (folder / "valid.txt").write_text("".join(f"{' '.join(line)}\n" for line in valid), "utf-8")

@@ -1,36 +1,36 @@
 """Recipes become what the same core-minutes buy: perplexity and parts of speech, as a table.
 
-    python benchmarks/english/choose.py CORPUS --minutes 6 [--recipes base "32 lanes"]
+    python benchmarks/english/choose.py CORPUS --minutes 8 [--recipes base "32 lanes"]
 
-The base is the preset `english` as its last run read (`fifth.toml`), but with half of its lanes,
-for so short a time has few updates, and the preset's rate. Each recipe differs from it in one
-thing. It learns with one thread, from random weights, for as many updates as fill the minutes of
-processor time; its rate falls to a twentieth by the last. A recipe that has a line in `--out` is
-not measured again: lines of one table must be of one kind of machine.
+The base is the preset `english` with half of its lanes, for so short a time has few updates, and a
+rate that falls to a twentieth by the last. Each recipe differs from it in one thing. It learns with
+one thread, from random weights, for as many updates as fill the minutes of processor time, and is
+judged after a quarter, a half and all of them. A recipe that has a line in `--out` is not measured
+again: lines of one table must be of one kind of machine.
 """
 
 import argparse
 import json
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from elmokit.ask.perplexity import perplexity
 from elmokit.embedder import Embedder
-from elmokit.lm.corpus import Corpus
+from elmokit.lm.corpus import UNKNOWN_ID, Corpus
 from elmokit.lm.run import Run
 from elmokit.lm.settings import PRESETS
-from elmokit.lm.validate import validate
 from elmokit.tasks.data.conllu import read_conllu
 from elmokit.tasks.probe import probe_layers
+from elmokit.text.vocabulary import Vocabulary
 
 PUBLISHED = PRESETS["original"].filters
 HALF = tuple((width, features // 2) for width, features in PRESETS["english"].filters)
-BASE = {
-    "schedule": "linear", "precision": "bfloat16", "encoder_every": 4, "negatives": 3072,
-    "lanes": 64,
-}  # fmt: skip
+BASE = {"schedule": "linear", "lanes": 64}
+VOCABULARY = "vocabulary"  # of a recipe: so many of the corpus's commonest words are predicted
 RECIPES = {
     "base": {},
     "reader 128/512": {"dim": 128, "cell_dim": 512},
@@ -39,7 +39,9 @@ RECIPES = {
     "encoder of 320 features": {"filters": HALF},
     "encoder of 2,048 features": {"filters": PUBLISHED},
     "two highways": {"highways": 2},
-    "encoder at every update": {"encoder_every": 1},
+    "encoder at every fourth update": {"encoder_every": 4},
+    "20,003 words": {VOCABULARY: 20_003},
+    "100,003 words": {VOCABULARY: 100_003},
     "1,024 wrong answers": {"negatives": 1024},
     "8,192 wrong answers": {"negatives": 8192},
     "adaptive softmax": {"softmax": "adaptive"},
@@ -54,18 +56,20 @@ RECIPES = {
     "constant rate": {"schedule": "constant"},
     "cosine": {"schedule": "cosine"},
     "dropout 0.1": {"dropout": 0.1},
-    "float32": {"precision": "float32"},
+    "bfloat16": {"precision": "bfloat16"},  # refused by a CPU that does not multiply it
 }
 WARM_UP = 0.08  # share of the updates
 TIMED = 8  # updates that tell how long one takes, after a first; as often as encoders learn
+JUDGED = (0.25, 0.5, 1.0)  # shares of the updates after which the perplexity is told
 VALID_WORDS = 20_000
+WIDEST = 100_003  # words over which the chance of <UNK> is shared out, to compare vocabularies
 PROBE_SENTENCES = 2000  # to learn parts of speech from
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path)
-    parser.add_argument("--minutes", type=float, default=6.0, help="of one core, for each recipe")
+    parser.add_argument("--minutes", type=float, default=8.0, help="of one core, for each recipe")
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES), choices=list(RECIPES))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/english/choose.jsonl"))
@@ -81,9 +85,10 @@ def main():
         asked = {"recipe": name, "minutes": chosen.minutes, "seed": chosen.seed, "base": BASE}
         row = next((row for row in found if asked.items() <= row.items()), None)
         if row is None:
-            run, updates = learn(corpus, RECIPES[name], 60 * chosen.minutes, chosen.seed)
-            row = {**asked, "updates": updates, "words": updates * run.words_per_update}
-            row["perplexity"] = validate(run.pretrained, corpus.valid, words=VALID_WORDS).score
+            run, curve = learn(corpus, RECIPES[name], 60 * chosen.minutes, chosen.seed)
+            row = {**asked, "updates": run.done, "words": run.done * run.words_per_update}
+            row["perplexity"] = curve
+            row["widest"] = curve[-1] * math.exp(shared_out(run.corpus, held_out(run.corpus)))
             row["pos"] = probe_layers(Embedder(run.pretrained), train[:PROBE_SENTENCES], dev)
             with chosen.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
@@ -92,30 +97,62 @@ def main():
 
 
 def learn(corpus, changes, seconds, seed):
-    """A run that took about so many seconds of one core, and its number of updates."""
-    settings = replace(PRESETS["english"], threads=1, seed=seed, updates=1000)
-    settings = replace(settings, **{**BASE, **changes})
+    """A run that took about so many seconds of one core, and its perplexities on the way."""
+    changes = {**BASE, **changes}
+    words = changes.pop(VOCABULARY, len(corpus.vocabulary))
+    corpus = replace(corpus, vocabulary=Vocabulary(corpus.lexicon[:words]))
+    settings = replace(PRESETS["english"], threads=1, seed=seed, updates=1000, **changes)
     trial = Run(corpus, settings)
     trial.update()
     started = time.process_time()
     for _ in range(TIMED):
         trial.update()
-    updates = max(2, round(seconds * TIMED / (time.process_time() - started)))
+    updates = max(len(JUDGED), round(seconds * TIMED / (time.process_time() - started)))
     run = Run(corpus, replace(settings, updates=updates, warm_up=round(WARM_UP * updates)))
-    while not run.over:
-        run.update()
-    return run, updates
+    curve = []
+    for share in JUDGED:
+        while run.done < round(share * updates):
+            run.update()
+        curve.append(perplexity(run.pretrained, held_out(corpus), progress=False).both)
+    return run, curve
+
+
+def held_out(corpus):
+    """Every so many-th held-out sentence, some 20,000 words in all."""
+    stride = max(1, sum(map(len, corpus.valid)) // VALID_WORDS)
+    return corpus.valid[::stride]
+
+
+def shared_out(corpus, sentences):
+    """What a word costs more, in nats, if `<UNK>` has to say which of the WIDEST words is meant.
+
+    Of the words that a vocabulary lacks, each is as likely as it is common in the training text;
+    those beyond the WIDEST stay one. So vocabularies of different sizes predict the same.
+    """
+    known, counts = len(corpus.vocabulary), corpus.counts.astype(float)
+    counts[UNKNOWN_ID] = counts[WIDEST:].sum() + 1  # held-out text may have any word
+    all_unknown = counts[known:WIDEST].sum() + counts[UNKNOWN_ID]
+    ids = {word: place for place, word in enumerate(corpus.lexicon[:WIDEST])}
+    nats, predictions = 0.0, 0
+    for words in sentences:
+        predictions += len(words) + 1
+        for word in words:
+            place = ids.get(word, UNKNOWN_ID)
+            if place >= known or place == UNKNOWN_ID:
+                nats -= math.log(counts[place] / all_unknown)
+    return nats / predictions
 
 
 def show(rows):
-    print("| recipe | core-minutes | updates | words | perplexity | parts of speech by layer |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    told = ["recipe", "core-minutes", "updates", "words", *(f"perplexity at {s:g}" for s in JUDGED)]
+    told += [f"over {WIDEST:,} words", "parts of speech by layer"]
+    print(f"| {' | '.join(told)} |")
+    print(f"|{' --- |' * len(told)}")
     for row in rows:
-        pos = ", ".join(f"{100 * share:.1f}" for share in row["pos"])
-        words = f"{row['words'] / 1e6:.2f} million"
-        minutes, perplexity = f"{row['minutes']:g}", f"{row['perplexity']:.0f}"
-        told = [row["recipe"], minutes, f"{row['updates']:,}", words, perplexity, pos]
-        print(f"| {' | '.join(told)} |")
+        words, pos = f"{row['words'] / 1e6:.2f} million", [f"{100 * p:.1f}" for p in row["pos"]]
+        perplexities = [f"{value:.0f}" for value in (*row["perplexity"], row["widest"])]
+        told = [row["recipe"], f"{row['minutes']:g}", f"{row['updates']:,}", words]
+        print(f"| {' | '.join([*told, *perplexities, ', '.join(pos)])} |")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Recipes are compared by what the same time buys, and measured once."""
 
 import json
+import math
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -37,16 +38,38 @@ def test_a_recipe_is_measured_once(choose, monkeypatch, tmp_path, capsys):
         rows = f"1\tthe\t_\tDET{rest}\n2\tcat\t_\tNOUN{rest}\n3\tsat\t_\tVERB{rest}\n"
         (tmp_path / "pos_ud_ewt" / f"{part}.conllu.xz").write_text(rows + "\n")
     given = ["choose.py", tmp_path / "corpus", "--out", tmp_path / "out.jsonl", "--data", tmp_path]
-    recipes = ["--minutes", "0.001", "--recipes", "base", "rate 0.004"]
+    monkeypatch.setitem(choose.RECIPES, "few words", {choose.VOCABULARY: 6})
+    recipes = ["--minutes", "0.001", "--recipes", "base", "few words"]
     monkeypatch.setattr(sys, "argv", [*map(str, given), *recipes])
     choose.main()
     told = capsys.readouterr().out
-    assert told.startswith("| recipe | core-minutes | updates | words | perplexity |")
+    assert told.startswith("| recipe | core-minutes | updates | words | perplexity at 0.25 |")
     assert told.count("| 0.001 |") == 2
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [row["recipe"] for row in found] == ["base", "rate 0.004"]
+    assert [row["recipe"] for row in found] == ["base", "few words"]
     assert all(row["words"] == 20 * row["updates"] >= 40 for row in found)
-    assert all(1 < row["perplexity"] < 20 for row in found)
+    assert all(1 < score < 20 for row in found for score in row["perplexity"])
+    assert all(len(row["perplexity"]) == 3 for row in found)
+    base, few = found
+    assert few["perplexity"][-1] < base["perplexity"][-1]  # most words are <UNK>
+    assert base["widest"] == pytest.approx(base["perplexity"][-1])
+    assert few["widest"] > few["perplexity"][-1]
     monkeypatch.setattr(choose, "learn", None)  # nothing is left to learn
     choose.main()
     assert capsys.readouterr().out == told
+
+
+def test_vocabularies_of_any_size_share_out_what_they_do_not_know(choose, monkeypatch, tmp_path):
+    """<UNK> of four words and a rest costs what it takes to say which is meant."""
+    text = [[*"aaaabbcde"]] * 2  # a 8 times, b 4, c, d and e 2 each
+    corpus = choose.Corpus.open(make_corpus(tmp_path / "corpus", text))
+    assert list(corpus.lexicon[:5]) == ["<S>", "</S>", "<UNK>", "a", "b"]
+    monkeypatch.setattr(choose, "WIDEST", 6)  # a, b, and the first of those that are as common
+    widest = corpus.lexicon[5]
+    known = replace(corpus, vocabulary=choose.Vocabulary(corpus.lexicon[:4]))  # a alone
+    lacked = 4 + 2 + (4 + 1)  # b; the first; two others and any word of held-out text
+    nats = [math.log(lacked / count) for count in (4, 2, 5)]
+    found = choose.shared_out(known, [["a", "b"], [widest], ["new"]])
+    assert found == pytest.approx(sum(nats) / 7)  # four words and three ends
+    whole = replace(corpus, vocabulary=choose.Vocabulary(corpus.lexicon[:6]))
+    assert choose.shared_out(whole, [["a", "b"], [widest], ["new"]]) == 0

@@ -153,11 +153,17 @@ def test_a_run_that_cannot_be_is_refused_before_the_bilm_reads(elmo, place):
     (place / "others").write_text("7\ta film .\n")
     (place / "full").mkdir()
     (place / "full" / "notes").write_text("mine")
+    (place / "two").write_text("film 1 2\n")
+    begun = ("--train", "texts", "--dev", "texts", "--out", "as-it-was", "-c", "small.toml")
+    succeeded(elmo("train", "texts", *begun, "--epochs", "12", "--adapt", "0", "-m", speaker))
     for dev, out, option, says in (
         ("others", "out", (), "labelled 7, those to learn from 0, 1; are they of one task?"),
         ("texts", "full", (), "full: holds notes, but no checkpoint of a run"),
         ("texts", "out", ("--vectors", "none"), "none: no such file, expected vectors of words"),
+        ("texts", "out", ("--vectors", "two"), "two: vectors of 2 numbers, but word_dim is 8"),
         ("texts", "out", ("--layers", "9"), "layers is (9,), expected some of 0 to 2"),
+        ("texts", "as-it-was", (), "as-it-was: holds a run with other examples, settings or anoth"),
+        ("texts", "as-it-was", ("--hidden", "7"), "as-it-was: holds a run with other examples"),
         ("texts", "texts", (), "texts: is a file, expected a folder; name another"),
     ):
         files = ("--train", "texts", "--dev", dev, "--out", out, "-c", "small.toml", *option)
@@ -228,6 +234,17 @@ def test_mentions_are_grouped(elmo, train, place):
     )
     assert said["sentences"] == [["the", "cat", "eats", "."], ["It", "runs", "."]]
     assert said["answer"] == [[[0, 1], [4, 4]]]
+    header = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL"
+    cells = ["1", text, "It", "15", "cat", "4", "TRUE", "runs", "18", "FALSE", "http://x"]
+    gap = "".join("\t".join(row) + "\n" for row in (header.split(" "), cells))
+    (place / "gap.tsv").write_text(gap)
+    for given, stdin in (("gap.tsv", b""), ("-", gap.encode())):
+        judged = succeeded(elmo("evaluate", "out-coreference", given, "--json", stdin=stdin))
+        assert json.loads(judged)["f1"] == 1
+    failed(
+        elmo("train", "coreference", "--train", "gap.tsv", "--dev", "gap.tsv", "--out", "new"),
+        "GAP tells of one pronoun of each text what it stands for, expected documents",
+    )
 
 
 def test_layers_are_probed(elmo, place, folder, monkeypatch):

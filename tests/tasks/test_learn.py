@@ -224,11 +224,11 @@ def test_vectors_of_a_file_are_where_words_begin(tmp_path):
             tmp_path / "b",
             settings=changed(elmo="none", vectors=str(file), word_dim=9),
         )
-    file.write_text("cat 1 2\nwombat 1 nan\n")
+    file.write_text("cat 1 2 3 4 5 6 7 8\nwombat 1 2 3 4 5 6 7 nan\n")
     with pytest.raises(FormatError, match=r"vectors.txt, line 2: a vector that is not finite"):
         learn(task, examples, examples, tmp_path / "b", settings=settings)
-    file.write_text("cat 1 2\ndog 1\n")
-    with pytest.raises(FormatError, match=r"vectors.txt, line 2: 1 numbers, expected 2"):
+    file.write_text("cat 1 2 3 4 5 6 7 8\ndog 1\n")
+    with pytest.raises(FormatError, match=r"vectors.txt, line 2: 1 numbers, expected 8"):
         learn(task, examples, examples, tmp_path / "b", settings=settings)
 
 
@@ -326,6 +326,7 @@ def test_a_folder_of_something_else_is_one_clear_line(tmp_path, model):
         (tmp_path / "task.json").write_text(json.dumps(record | wrong))
         with pytest.raises(FormatError, match=told):
             load_trained(tmp_path, TASKS)
+    (tmp_path / "task.json").write_text(json.dumps(record))
     for junk in (b"x", b"junk", b"hello world\n", b"\x80\x02]q\x00."):
         (tmp_path / "checkpoint.pt").write_bytes(junk)
         with pytest.raises(FormatError, match="not a checkpoint of elmokit"):

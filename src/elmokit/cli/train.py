@@ -62,7 +62,7 @@ def train(
     from elmokit.lm.adapt import adapt as read_first  # noqa: PLC0415
     from elmokit.settings import to_toml  # noqa: PLC0415
     from elmokit.tasks.catalog import TASKS  # noqa: PLC0415
-    from elmokit.tasks.folder import check_layers, text_for  # noqa: PLC0415
+    from elmokit.tasks.folder import text_for  # noqa: PLC0415
     from elmokit.tasks.learn import check_run, learn  # noqa: PLC0415
     from elmokit.tasks.settings import read_settings  # noqa: PLC0415
 
@@ -79,13 +79,12 @@ def train(
         raise typer.BadParameter(f"Missing option {names}: files to learn from, and a folder.")
     learnt, judged = (chosen.read(path, split=settings.split) for path in (train, dev))
     find_device(device)  # or refuse it
-    check_run(chosen, learnt, judged, out, settings=settings)
     elmo = None if settings.elmo == "none" else load(model, device=device)
     if elmo is None and (model or adapt):
         tell("--elmo none: no biLM is used, whatever --model and --adapt say")
-    if elmo is not None:
-        check_layers(settings, elmo)
-    if elmo is not None and (times := _times(chosen, elmo, adapt)):
+    times = 0 if elmo is None else _times(chosen, elmo, adapt)
+    check_run(chosen, learnt, judged, out, settings=settings, elmo=elmo, adapts=times > 0)
+    if elmo is not None and times:
         known, text = elmo.pretrained, text_for(elmo, chosen, settings, learnt)
         read = read_first(known, text, f"{out}.elmo", epochs=times, device=device, tell=tell)
         elmo = Embedder(read, device=device)

@@ -12,7 +12,8 @@ from elmokit.tasks.data import schemes
 from elmokit.tasks.data.columns import read_columns
 from elmokit.tasks.data.conll2012 import read_conll2012
 from elmokit.tasks.data.conllu import is_conllu, read_conllu
-from elmokit.tasks.data.example import Document, Labelled, Pair, Question, Tagged
+from elmokit.tasks.data.example import Document, Labelled, Pair, Pronoun, Question, Tagged
+from elmokit.tasks.data.gap import is_gap, read_gap
 from elmokit.tasks.data.roles import read_roles
 from elmokit.tasks.data.source import lines_of
 from elmokit.tasks.data.squad import read_squad
@@ -22,6 +23,7 @@ from elmokit.tasks.entailment import Entailment
 from elmokit.tasks.metrics.accuracy import accuracy, score_labels
 from elmokit.tasks.metrics.answers import score_answers
 from elmokit.tasks.metrics.coreference import score_coreference
+from elmokit.tasks.metrics.pronouns import score_pronouns
 from elmokit.tasks.metrics.spans import SpanScore, score_spans
 from elmokit.tasks.reader import AnswerFinder
 from elmokit.tasks.roles import RoleTagger
@@ -41,6 +43,14 @@ def _read_pos(path: Path, split: Split) -> list[Tagged]:
     lines = [*lines_of(path)]  # once: standard input cannot be read again
     read = read_conllu if is_conllu(path, lines) else read_columns
     return read(path, lines=lines)
+
+
+def _read_coreference(path: Path, split: Split) -> Sequence[Document | Pronoun]:
+    """Documents of CoNLL-2012, or GAP's pronouns, by which a head can be judged too."""
+    lines = [*lines_of(path)]
+    return (
+        read_gap(path, split, lines=lines) if is_gap(lines) else read_conll2012(path, lines=lines)
+    )
 
 
 def _in_words(read: Callable[[Path], Sequence[Any]]) -> Callable[[Path, Split], Sequence[Any]]:
@@ -109,7 +119,9 @@ def _answer_f1(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, 
 
 
 def _coreference_f1(examples: Sequence[Any], answers: Sequence[Any]) -> Mapping[str, float]:
-    """As in CoNLL-2012, whose text marks no thing that is mentioned once; other texts do."""
+    """As in CoNLL-2012, whose text marks no thing that is mentioned once; or as in GAP."""
+    if isinstance(examples[0], Pronoun):
+        return score_pronouns(examples, answers).by_name
     gold = [[group for group in document.clusters if len(group) > 1] for document in examples]
     found = score_coreference(gold, answers)
     return {
@@ -133,7 +145,7 @@ def _question_and_context(example: Question) -> tuple[tuple[str, ...], ...]:
     return example.question, example.context
 
 
-def _sentences(example: Document) -> tuple[tuple[str, ...], ...]:
+def _sentences(example: Document | Pronoun) -> tuple[tuple[str, ...], ...]:
     return example.sentences
 
 
@@ -165,7 +177,7 @@ _TASKS = (
         longest=5000,
     ),
     Task(
-        "coreference", _in_words(read_conll2012), _no_labels, Coreference, _sentences,
+        "coreference", _read_coreference, _no_labels, Coreference, _sentences,
         plain.DOCUMENT, _coreference_f1,
         Settings(words_per_batch=1, learning_rate=0.001, dropout=0.3, epochs=25), longest=15_000,
     ),

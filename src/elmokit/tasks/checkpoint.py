@@ -40,10 +40,7 @@ class Checkpoint:
         if found is None or (not found.epoch and not (folder / TASK).exists()):
             return cls(what)
         if found.what != what:
-            raise InputError(
-                f"{folder}: holds a run with other examples, settings or another biLM; go on with "
-                "the same, or name another folder"
-            )
+            raise another_run(folder)
         return found
 
     def restore(self, head: Head, optimizer: torch.optim.Optimizer) -> None:
@@ -77,6 +74,14 @@ class Checkpoint:
         """Whether all epochs are done, or none has become better for too long."""
         waited = self.epoch - self.best_epoch
         return self.epoch >= settings.epochs or 0 < settings.patience <= waited
+
+
+def another_run(folder: Path) -> InputError:
+    """What is wrong with a folder that holds a run of something else."""
+    return InputError(
+        f"{folder}: holds a run with other examples, settings or another biLM; go on with the "
+        "same, or name another folder"
+    )
 
 
 def check_folder(folder: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from elmokit import formats
 from elmokit.device import find_device
 from elmokit.embedder import Embedder
-from elmokit.errors import ConfigError, FormatError, OutputError
+from elmokit.errors import ConfigError, FormatError, InputError, OutputError
 from elmokit.formats.native import pack_tensors, read_tensors
 from elmokit.formats.record import read_record
 from elmokit.model.language_model import LanguageModel
@@ -121,7 +121,7 @@ def make_head(
     frozen = bilm = None
     if settings.elmo != "none":
         assert elmo is not None
-        check_layers(settings, elmo)
+        check_elmo(settings, elmo)
         if settings.tune:
             bilm = elmo.bilm
         else:
@@ -142,10 +142,12 @@ def make_head(
     return task.make(words, labels)
 
 
-def check_layers(settings: Settings, elmo: Embedder) -> None:
-    """Refuse layers to mix that a biLM does not have."""
+def check_elmo(settings: Settings, elmo: Embedder) -> None:
+    """Refuse a biLM that does not have the layers to mix, or cannot learn as it is to."""
     if not all(0 <= layer < elmo.layers for layer in settings.layers):
         raise ConfigError(f"layers is {settings.layers}, expected some of 0 to {elmo.layers - 1}")
+    if settings.tune and elmo.bilm.config.characters is None:
+        raise InputError("tune is true, but the biLM reads words of a fixed list; it stays frozen")
 
 
 def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
@@ -183,9 +185,8 @@ def load_trained(
 ) -> Trained:
     """The head of a folder that `save_trained` made."""
     folder, device = Path(folder), find_device(device)
-    if not (folder / TASK).is_file():
+    if (record := run_of(folder)) is None:
         raise FormatError(f"{folder}: no {TASK}; expected a folder that elmo train made")
-    record = read_record(folder / TASK, TaskRecord, "the task.json of a trained head")
     if record.task not in tasks:
         raise FormatError(f"{folder / TASK}: no task is called {record.task!r}; a newer elmokit's?")
     elmo = None
@@ -203,6 +204,13 @@ def load_trained(
     head = make()
     head.load_state_dict(weights, strict=False)
     return Trained(task, head.eval().to(device), record.scores, record.epoch)
+
+
+def run_of(folder: Path) -> TaskRecord | None:
+    """What the head of a folder learnt, and by which settings, if it has one."""
+    if not (folder / TASK).is_file():
+        return None
+    return read_record(folder / TASK, TaskRecord, "the task.json of a trained head")
 
 
 def _own_weights(head: Head) -> dict[str, torch.Tensor]:

@@ -18,17 +18,20 @@ from elmokit.formats.pretrained import Pretrained
 from elmokit.model.language_model import LanguageModel
 from elmokit.progress import Progress
 from elmokit.tasks.batches import shuffled_batches
-from elmokit.tasks.checkpoint import Checkpoint, check_folder, digest
+from elmokit.tasks.checkpoint import Checkpoint, another_run, check_folder, digest
+from elmokit.tasks.data.example import Pronoun
 from elmokit.tasks.folder import (
     Trained,
     answers,
+    check_elmo,
     load_trained,
     make_head,
+    run_of,
     save_trained,
     sentences_of,
 )
 from elmokit.tasks.layers import FrozenLayers
-from elmokit.tasks.lexicon import Lexicon, read_vectors
+from elmokit.tasks.lexicon import Lexicon, check_vectors, read_vectors
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
 from elmokit.whole import write_whole
@@ -55,11 +58,11 @@ def learn(
     Every random choice follows from the seed and the epoch's number: a run that was stopped goes
     on after its last whole epoch, and ends, on a CPU, with the same weights.
     """
-    check_run(task, train, dev, out, settings=settings)
     out, elmo = Path(out), None if settings.elmo == "none" else elmo
-    device = find_device(device)
     if settings.elmo != "none" and elmo is None:
         raise InputError(f"elmo is {settings.elmo!r}, but no biLM is given")
+    check_run(task, train, dev, out, settings=settings, elmo=elmo)
+    device = find_device(device)
     if elmo is not None and elmo.state_way != "zero":
         raise InputError(
             f"the biLM's state is {elmo.state_way!r}, expected 'zero': examples stand by themselves"
@@ -116,10 +119,20 @@ def check_run(
     out: str | Path,
     *,
     settings: Settings,
+    elmo: Embedder | None,
+    adapts: bool = False,
 ) -> None:
-    """Refuse examples, vectors and a folder that cannot be, before anything is worked out."""
+    """Refuse examples, vectors, a biLM and a folder that cannot be, before anything is worked out.
+
+    If it `adapts`, the biLM will have read on before the head learns, and be another.
+    """
     if not train or not dev:
         raise InputError("a head needs examples to learn from and others to be chosen by")
+    if any(isinstance(example, Pronoun) for example in train):
+        raise InputError(
+            "GAP tells of one pronoun of each text what it stands for, expected documents with all "
+            "groups to learn from (CoNLL-2012 columns); a head may be judged by GAP"
+        )
     learnt, wanted = task.labels(train), task.labels(dev)
     if wanted and not {*wanted} & {*learnt}:
         raise InputError(
@@ -127,9 +140,19 @@ def check_run(
             f"{_shown(learnt)}; are they of one task?"
         )
     task.check_lengths([*train, *dev])
-    if settings.vectors and not Path(settings.vectors).is_file():
-        raise InputError(f"{settings.vectors}: no such file, expected vectors of words")
+    if settings.vectors:
+        check_vectors(Path(settings.vectors), settings.word_dim)
+    if elmo is not None:
+        check_elmo(settings, elmo)
     check_folder(Path(out))
+    known = run_of(Path(out))
+    if known is None:
+        return
+    same = (known.task, known.settings) == (task.name, settings)
+    if elmo is not None and not settings.tune:  # one that learns along is another by now
+        same &= adapts != (known.elmo == elmo.pretrained.fingerprint())
+    if not same:
+        raise another_run(Path(out))
 
 
 def _read_once(
@@ -191,12 +214,8 @@ def _new_head(
     layers: FrozenLayers | None,
 ) -> Head:
     """A head with random weights that knows the words and labels of its training examples."""
-    given, vectors = read_vectors(Path(settings.vectors)) if settings.vectors else ([], None)
-    if vectors is not None and vectors.shape[1] != settings.word_dim:
-        raise InputError(
-            f"{settings.vectors}: vectors of {vectors.shape[1]} numbers, but word_dim is "
-            f"{settings.word_dim}; say word_dim {vectors.shape[1]}"
-        )
+    file, dim = settings.vectors, settings.word_dim
+    given, vectors = read_vectors(Path(file), dim) if file else ([], None)
     sentences = [*dict.fromkeys(sentences_of(task, train))]  # each once, however often it is asked
     lexicon, labels = Lexicon.of(sentences, others=given), task.labels(train)
     head = make_head(task, settings, lexicon=lexicon, labels=labels, elmo=elmo, layers=layers)
@@ -212,8 +231,6 @@ def _new_head(
 
 def _copy(elmo: Embedder) -> Embedder:
     """The same biLM once more, all of it ready to learn."""
-    if elmo.bilm.config.characters is None:
-        raise InputError("tune is true, but the biLM reads words of a fixed list; it stays frozen")
     bilm = copy.deepcopy(elmo.bilm).requires_grad_(True)
     return Embedder(Pretrained(LanguageModel(bilm, None), split=elmo.pretrained.split))
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.errors import FormatError
+from elmokit.errors import FormatError, InputError
 from elmokit.tasks.feed import PLAIN_QUOTES
 from elmokit.text.files import TextFile
 
@@ -67,13 +67,29 @@ def key_of(word: str) -> str:
     return word.lower().translate(PLAIN_QUOTES)
 
 
-def read_vectors(path: Path) -> tuple[list[str], Tensor]:
+def read_vectors(path: Path, dim: int) -> tuple[list[str], Tensor]:
     """The words of a file of vectors, in its order, and their vectors, (words, dim).
 
-    A word and its numbers a line, as word2vec (with a line of sizes first) and GloVe write them. Of
-    words that differ in case or quotes only the first counts.
+    Of words that differ in case or quotes only the first counts.
     """
     rows: dict[str, Vector] = {}
+    for word, vector in _vectors(path, dim):
+        rows.setdefault(key_of(word), vector)
+    return [*rows], torch.from_numpy(np.stack([*rows.values()]))
+
+
+def check_vectors(path: Path, dim: int) -> None:
+    """Refuse a file whose first vector has not `dim` numbers."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file, expected vectors of words")
+    next(_vectors(path, dim))
+
+
+def _vectors(path: Path, word_dim: int) -> Iterator[tuple[str, Vector]]:
+    """The words of a file and their vectors, of which there is at least one.
+
+    A word and its numbers a line, as word2vec (with a line of sizes first) and GloVe write them.
+    """
     dim = 0
     with TextFile(str(path)).open() as file:
         for number, raw in enumerate(file, 1):
@@ -95,7 +111,11 @@ def read_vectors(path: Path) -> tuple[list[str], Tensor]:
                 raise FormatError(
                     f"{path}, line {number}: a vector that is not finite; remove the line"
                 )
-            rows.setdefault(key_of(parts[0]), vector)
-    if not rows:
+            if dim != word_dim:
+                raise InputError(
+                    f"{path}: vectors of {dim} numbers, but word_dim is {word_dim}; say word_dim "
+                    f"{dim}"
+                )
+            yield parts[0], vector
+    if not dim:
         raise FormatError(f"{path}: empty, expected a word and its numbers a line")
-    return [*rows], torch.from_numpy(np.stack([*rows.values()]))

@@ -16,7 +16,7 @@ def table(**changed):
 
 def test_names_and_pronouns_are_words(write):
     example = read_gap(write(table()), splitter("moses").words)[0]
-    assert example.words == ("Ann", "Lee", "met", "Bo", ".", "She", "left", ".")
+    assert example.sentences == (("Ann", "Lee", "met", "Bo", "."), ("She", "left", "."))
     assert (example.pronoun, example.a, example.b) == ((5, 5), (0, 1), (3, 3))
     assert (example.id, example.is_a, example.is_b) == ("x-1", True, False)
 

@@ -8,7 +8,7 @@ between them; `-`, `_` or nothing where there are none. Columns stand between ta
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from elmokit.tasks.data.example import Document, Words
@@ -20,14 +20,18 @@ _BEGIN = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>[0-9]+)
 _MENTION = re.compile(r"(?P<opens>\()?(?P<cluster>[0-9]+)(?P<closes>\))?")
 
 
-def read_conll2012(path: str | Path) -> list[Document]:
-    """The documents of a file, with all clusters that stand in it, those of one mention too."""
-    return some([*_documents(path)], path, "documents from #begin document to #end document")
+def read_conll2012(path: str | Path, *, lines: Iterable[Line] | None = None) -> list[Document]:
+    """The documents of a file, with all clusters that stand in it, those of one mention too.
+
+    `lines` are those of the file, if they were read already.
+    """
+    documents = [*_documents(lines_of(path) if lines is None else lines)]
+    return some(documents, path, "documents from #begin document to #end document")
 
 
-def _documents(path: str | Path) -> Iterator[Document]:
+def _documents(lines: Iterable[Line]) -> Iterator[Document]:
     document: _Unfinished | None = None
-    for line in lines_of(path):
+    for line in lines:
         if line.text.startswith("#begin document"):
             if document is not None:
                 raise line.wrong("a document begins within one, expected #end document before it")

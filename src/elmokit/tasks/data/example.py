@@ -102,10 +102,13 @@ class Document:
 
 @dataclass(frozen=True, slots=True)
 class Pronoun:
-    """A pronoun and two names before or after it, each (first, last), that it may stand for."""
+    """A pronoun and two names before or after it, each (first, last), that it may stand for.
+
+    Words count through the text, as in a document.
+    """
 
     id: str
-    words: Words
+    sentences: tuple[Words, ...]
     pronoun: tuple[int, int]
     a: tuple[int, int]
     b: tuple[int, int]

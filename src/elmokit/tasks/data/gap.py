@@ -1,11 +1,13 @@
 """GAP becomes pronouns, each with two names that it may stand for."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from elmokit.tasks.data.align import Place, align
 from elmokit.tasks.data.example import Pronoun
 from elmokit.tasks.data.source import Line, lines_of, some
 from elmokit.tasks.data.table import Split
+from elmokit.tasks.feed import cut_text
 
 _COLUMNS = (
     "ID", "Text", "Pronoun", "Pronoun-offset", "A", "A-offset", "A-coref", "B", "B-offset",
@@ -14,13 +16,21 @@ _COLUMNS = (
 _TRUE = {"TRUE": True, "True": True, "FALSE": False, "False": False}
 
 
-def read_gap(path: str | Path, split: Split) -> list[Pronoun]:
+def is_gap(lines: Iterable[Line]) -> bool:
+    """Whether lines are GAP's, by the first of them."""
+    return next((line.text.split("\t")[:2] == [*_COLUMNS[:2]] for line in lines), False)
+
+
+def read_gap(
+    path: str | Path, split: Split, *, lines: Iterable[Line] | None = None
+) -> list[Pronoun]:
     """The pronouns of a file, their texts cut into words by `split`; the first line is GAP's own.
 
+    `lines` are those of the file, if they were read already.
     A pronoun or a name that does not begin and end where words do is widened to whole words.
     """
     examples = []
-    for line in lines_of(path):
+    for line in lines_of(path) if lines is None else lines:
         row = line.text.split("\t")
         if line.number == 1 and row != [*_COLUMNS]:
             raise line.wrong(f"{line.text[:60]!r}, expected GAP's header: {' '.join(_COLUMNS)}")
@@ -44,7 +54,7 @@ def _pronoun(line: Line, row: list[str], split: Split) -> Pronoun:
     if is_a and is_b:
         raise line.wrong("A-coref and B-coref are both TRUE, expected one of them or none")
     pronoun, a, b = (_span(line, cell, name, offsets) for name in ("Pronoun", "A", "B"))
-    return Pronoun(cell["ID"], words, pronoun, a, b, is_a, is_b, cell["Text"])
+    return Pronoun(cell["ID"], tuple(cut_text(words)), pronoun, a, b, is_a, is_b, cell["Text"])
 
 
 def _truth(line: Line, cell: dict[str, str], name: str) -> bool:

@@ -1,0 +1,45 @@
+"""GAP's pronouns are judged by the groups that a head finds in their texts."""
+
+import pytest
+
+from elmokit.errors import InputError
+from elmokit.tasks.data.example import Pronoun
+from elmokit.tasks.metrics.pronouns import score_pronouns
+
+SENTENCES = (("Dr", "Ann", "Lee", "met", "Bo", "."), ("She", "left", "."))
+SHE, ANN_LEE, BO = (6, 6), (1, 2), (4, 4)
+ANN = Pronoun("1", SENTENCES, SHE, ANN_LEE, BO, True, False, "")
+HE = Pronoun("2", (SENTENCES[0], ("He", "left", ".")), SHE, ANN_LEE, BO, False, True, "")
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        ([[SHE, ANN_LEE], [BO]], (1, 1)),
+        ([[SHE, (0, 2)]], (1, 1)),  # with her title
+        ([[SHE, (1, 1)]], (0, 0)),  # half of her name
+        ([[SHE, (1, 4)]], (0, 0)),  # ends with another's
+        ([[SHE, ANN_LEE, BO]], (0.5, 1)),
+        ([[SHE, BO]], (0, 0)),
+        ([[(5, 6), ANN_LEE]], (0, 0)),  # not the pronoun
+        ([], (0, 0)),
+    ],
+)
+def test_a_pronoun_stands_for_a_name_that_a_mention_of_its_group_ends_with(groups, told):
+    score = score_pronouns([ANN], [groups]).feminine
+    assert (score.precision, score.recall) == told
+
+
+def test_women_and_men_are_counted_apart():
+    found = score_pronouns([ANN, HE, HE], [[[SHE, ANN_LEE]], [[SHE, BO]], []]).by_name
+    third = pytest.approx(2 / 3)
+    assert found["feminine"] == 1
+    assert found["masculine"] == third
+    assert found["bias"] == pytest.approx(1.5)
+    assert (found["precision"], found["recall"], found["f1"]) == (1, third, pytest.approx(0.8))
+    assert score_pronouns([ANN], [[[SHE, ANN_LEE]]]).by_name["bias"] == 0  # there are no men
+
+
+def test_every_pronoun_needs_an_answer():
+    with pytest.raises(InputError):
+        score_pronouns([ANN, HE], [[]])
