@@ -382,6 +382,14 @@ def test_cut_words_are_counted_and_reported(model, caplog):
     assert "1 words were too long for the model and were cut" in caplog.text
 
 
+def test_a_stream_tells_of_cut_words_once(model, caplog):
+    words = [[f"{number:060}"] for number in range(3000)]
+    for _ in model.embed_stream(words):
+        pass
+    (said,) = caplog.messages
+    assert said == "3000 words were too long for the model and were cut"
+
+
 # --- refusals ---
 
 

@@ -285,9 +285,10 @@ class Embedder:
     def _stream(
         self, windows: Iterable[list[list[str]]], asked: Asked, progress: Progress
     ) -> Iterator[Vectors]:
+        cut_before = self.cut_words
         with progress:
             for window in windows:
-                cut_before, carried_before = self.cut_words, self._carried
+                carried_before = self._carried
                 vectors: dict[int, Vectors] = {}
                 try:
                     for places in in_batches(window, self.tokens_per_batch):
@@ -298,9 +299,9 @@ class Embedder:
                 except BaseException:
                     self._carried = carried_before  # all of a call is carried, or nothing
                     raise
-                if cut := self.cut_words - cut_before:
-                    logger.warning("%d words were too long for the model and were cut", cut)
                 yield from (vectors.pop(place) for place in range(len(window)))
+        if cut := self.cut_words - cut_before:
+            logger.warning("%d words were too long for the model and were cut", cut)
 
     def _embed_batch(
         self, sentences: list[list[str]], places: list[int], asked: Asked
