@@ -12,14 +12,16 @@ again: lines of one table must be of one kind of machine.
 import argparse
 import json
 import math
+import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import torch
 
 from elmokit.ask.perplexity import perplexity
 from elmokit.embedder import Embedder
+from elmokit.errors import ConfigError
 from elmokit.lm.corpus import UNKNOWN_ID, Corpus
 from elmokit.lm.run import Run
 from elmokit.lm.settings import PRESETS
@@ -82,10 +84,15 @@ def main():
     found = [json.loads(line) for line in lines]
     shown = []
     for name in chosen.recipes:
-        asked = {"recipe": name, "minutes": chosen.minutes, "seed": chosen.seed, "base": BASE}
+        asked = {"recipe": name, "minutes": chosen.minutes, "seed": chosen.seed}
+        asked |= what(corpus, RECIPES[name])
         row = next((row for row in found if asked.items() <= row.items()), None)
         if row is None:
-            run, curve = learn(corpus, RECIPES[name], 60 * chosen.minutes, chosen.seed)
+            try:
+                run, curve = learn(corpus, RECIPES[name], 60 * chosen.minutes, chosen.seed)
+            except ConfigError as error:
+                print(f"{name}: {error}", file=sys.stderr)
+                continue
             row = {**asked, "updates": run.done, "words": run.done * run.words_per_update}
             row["perplexity"] = curve
             row["widest"] = curve[-1] * math.exp(shared_out(run.corpus, held_out(run.corpus)))
@@ -94,6 +101,12 @@ def main():
                 file.write(json.dumps(row) + "\n")
         shown.append(row)
     show(shown)
+
+
+def what(corpus, changes):
+    """What a recipe is a recipe of, as a file keeps it."""
+    settings = {**asdict(PRESETS["english"]), **BASE, **changes}
+    return json.loads(json.dumps({"corpus": corpus.fingerprint, "settings": settings}))
 
 
 def learn(corpus, changes, seconds, seed):

@@ -29,7 +29,7 @@ def main():
         published = PAPER.get(title.partition(",")[0])
         paper = f"{cut(*(p / 100 for p in published)):.1f} %" if published else ""
         ours = cut(statistics.mean(before), statistics.mean(after))
-        rows.append([title, str(len(before)), shown(before), shown(after), f"{ours:.1f} %", paper])
+        rows.append([title, str(len(before)), shown(before), shown(after), f"{ours:.2f} %", paper])
     print_table(["task", "seeds", "baseline", "+ ELMo", "error cut", "the paper's"], rows)
     print(json.dumps(found))
 

@@ -5,6 +5,7 @@ import math
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,6 +58,23 @@ def test_a_recipe_is_measured_once(choose, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(choose, "learn", None)  # nothing is left to learn
     choose.main()
     assert capsys.readouterr().out == told
+    monkeypatch.setitem(choose.RECIPES, "few words", {choose.VOCABULARY: 7})  # another recipe now
+    with pytest.raises(TypeError):  # nothing can learn it
+        choose.main()
+
+
+def test_a_recipe_that_a_machine_refuses_is_told_and_passed_over(choose, monkeypatch, capsys):
+    def refuse(*given):
+        raise choose.ConfigError("precision is bfloat16, which this cpu does not multiply")
+
+    monkeypatch.setattr(choose, "learn", refuse)
+    monkeypatch.setattr(choose, "read_conllu", lambda path: [])
+    monkeypatch.setattr(choose.Corpus, "open", lambda folder: SimpleNamespace(fingerprint="made"))
+    monkeypatch.setattr(sys, "argv", ["choose.py", "corpus", "--recipes", "bfloat16"])
+    choose.main()
+    told = capsys.readouterr()
+    assert told.out.startswith("| recipe |")
+    assert "bfloat16: precision is bfloat16, which this cpu" in told.err
 
 
 def test_vocabularies_of_any_size_share_out_what_they_do_not_know(choose, monkeypatch, tmp_path):

@@ -111,7 +111,10 @@ def test_what_is_on_record_needs_no_head(asked, capsys, tmp_path):
 def test_the_mixes_that_ship_are_those_on_record(script):
     folder = script("ngram").Path(script("ngram").__file__).parent / "paper"
     lines = (folder / "scores.jsonl").read_text("utf-8").splitlines()
-    shares = [found["shares"] for found in map(json.loads, lines)]
+    shares = {found["run"]: found["shares"] for found in map(json.loads, lines)}
     shipped = json.loads(files("elmokit").joinpath("english", "mixes.json").read_text("utf-8"))
+    where = script("runs").WHERE
+    assert {mix["task"] for mix in shipped["mixes"]} == {*where}
     for mix in shipped["mixes"]:
-        assert mix["shares"] in [found.get(mix["place"]) for found in shares], mix
+        run = f"{mix['task']}-{where[mix['task']]}-1-0"
+        assert mix["shares"] == shares[run][mix["place"]], mix

@@ -62,9 +62,10 @@ def test_first_senses_are_those_of_wordnet(tmp_path):
     assert wordnet.choose(sensed("bank", 0, MONEY, pos="VERB").instances[0]) is None
     with pytest.raises(InputError, match="wordnet-sense-index"):
         FirstSenses.of_wordnet(tmp_path / "none")
-    (tmp_path / "index.sense").write_text("bank\n")
-    with pytest.raises(FormatError, match=r"line 1: not a line of WordNet's index.sense"):
-        FirstSenses.of_wordnet(tmp_path / "index.sense")
+    for wrong in ("bank", "say%2:32:00:: 01009240 ² 400", f"say%2:32:00:: 01 {'1' * 5000} 4"):
+        (tmp_path / "index.sense").write_text(wrong + "\n")
+        with pytest.raises(FormatError, match=r"line 1: not a line of WordNet's index.sense"):
+            FirstSenses.of_wordnet(tmp_path / "index.sense")
     (tmp_path / "index.sense").write_bytes(b"\xff\n")
     with pytest.raises(InputError, match=r"index.sense, line 1: not UTF-8"):
         FirstSenses.of_wordnet(tmp_path / "index.sense")

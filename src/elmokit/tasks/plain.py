@@ -9,7 +9,7 @@ from elmokit.errors import InputError
 from elmokit.tasks.data.align import align
 from elmokit.tasks.data.example import Document, Labelled, Pair, Question, Roles, Tagged
 from elmokit.tasks.data.schemes import spans_of
-from elmokit.tasks.data.table import Split, without_breaks
+from elmokit.tasks.data.table import Split, sentences_by, without_breaks
 from elmokit.text.split import splitter
 
 
@@ -110,9 +110,9 @@ def _show_answer(example: Question, answer: str) -> str:
 
 
 def _document(line: str, split: Split) -> Document:
-    sentences = tuple(tuple(split(s)) for s in splitter("moses").sentences(line))
+    sentences = sentences_by(split, line)
     _some([word for words in sentences for word in words], line)
-    return Document("", 0, tuple(words for words in sentences if words), ())
+    return Document("", 0, sentences, ())
 
 
 def _show_clusters(example: Document, clusters: Sequence[Sequence[tuple[int, int]]]) -> str:

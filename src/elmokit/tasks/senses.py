@@ -12,7 +12,7 @@ import numpy.typing as npt
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.tasks.data.example import Instance, Sensed
-from elmokit.tasks.data.source import lines_of
+from elmokit.tasks.data.source import lines_of, whole_number
 
 Floats = npt.NDArray[np.float64]
 Entry = tuple[str, str]  # a lemma and a kind of word
@@ -49,11 +49,12 @@ class FirstSenses:
         ranks: dict[Entry, tuple[int, str]] = {}
         for line in lines_of(path):
             parts = line.text.split(" ")
-            if len(parts) != 4 or not parts[2].isdigit():
+            rank = whole_number(parts[2]) if len(parts) == 4 else None
+            if rank is None:
                 raise line.wrong("not a line of WordNet's index.sense")
             entry = _entry_of_key(parts[0])
             # Adjectives and their satellites are counted together.
-            ranks[entry] = min(ranks.get(entry, (1 << 30, "")), (int(parts[2]), parts[0]))
+            ranks[entry] = min(ranks.get(entry, (1 << 30, "")), (rank, parts[0]))
         return cls({entry: key for entry, (_, key) in ranks.items()})
 
     def choose(self, instance: Instance) -> str | None:

@@ -31,6 +31,9 @@ def test_names_and_pronouns_are_words(write):
         (table(**{"B-coref": "TRUE"}), "line 2: A-coref and B-coref are both TRUE"),
         (table(**{"A-offset": "3"}), "line 2: A-offset '3', expected where 'Ann Lee' begins"),
         (table(**{"A-offset": "x"}), "line 2: A-offset 'x', expected where"),
+        (table(**{"A-offset": "9" * 5000}), "line 2: A-offset '9999"),
+        (table(A="She", **{"A-offset": "16"}), "line 2: a name and the pronoun share a word"),
+        (table() + table().partition("\n")[2], "line 3: ID 'x-1' is there twice, expected once"),
         (table(Text=" "), "line 2: the words of the text cannot be found"),
     ],
 )

@@ -52,6 +52,7 @@ def test_the_log_says_how_many_were_widened(write, caplog):
     ("text", "says"),
     [
         ("", "line 1: not JSON"),
+        ('{"data": ' + "1" * 5000 + "}", "not JSON"),
         ('{"data":\n[', "line 2: not JSON"),
         ("[]", "the file has no 'data' that is a list"),
         ('{"data": []}', "holds no example"),

@@ -23,6 +23,11 @@ def test_a_word_stands_in_two_sentences(write):
         ("go\tV\t1-0\tMessages go .\n", "T\n", "data, line 1: 4 columns between tabs, expected 5"),
         (LINE.replace("V", "X"), "T\n", "data, line 1: word 'go' with part of speech 'X'"),
         (LINE.replace("1-0", "1"), "T\n", "data, line 1: places '1', expected two numbers"),
+        (
+            LINE.replace("1-0", "1-" + "0" * 5000),
+            "T\n",
+            "data, line 1: places '1-00.*', expected two",
+        ),
         (LINE.replace("1-0", "3-0"), "T\n", "data, line 1: place 3 in a sentence of 3 words"),
     ],
 )

@@ -8,8 +8,8 @@ from elmokit.tasks.metrics.pronouns import score_pronouns
 
 SENTENCES = (("Dr", "Ann", "Lee", "met", "Bo", "."), ("She", "left", "."))
 SHE, ANN_LEE, BO = (6, 6), (1, 2), (4, 4)
-ANN = Pronoun("1", SENTENCES, SHE, ANN_LEE, BO, True, False, "")
-HE = Pronoun("2", (SENTENCES[0], ("He", "left", ".")), SHE, ANN_LEE, BO, False, True, "")
+ANN = Pronoun("1", SENTENCES, SHE, ANN_LEE, BO, True, False, "She")
+HE = Pronoun("2", (SENTENCES[0], ("truth--he", "left", ".")), SHE, ANN_LEE, BO, False, True, "he")
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,34 @@ def test_women_and_men_are_counted_apart():
     assert found["masculine"] == third
     assert found["bias"] == pytest.approx(1.5)
     assert (found["precision"], found["recall"], found["f1"]) == (1, third, pytest.approx(0.8))
-    assert score_pronouns([ANN], [[[SHE, ANN_LEE]]]).by_name["bias"] == 0  # there are no men
+    assert "bias" not in score_pronouns([ANN], [[[SHE, ANN_LEE]]]).by_name  # there are no men
+    assert "bias" not in score_pronouns([ANN, HE], [[[SHE, ANN_LEE]], []]).by_name
+
+
+@pytest.mark.parametrize(
+    ("text", "mention", "is_ann"),
+    [
+        ("Ann Lee 's cat slept .", (0, 2), True),
+        ("The mother of Ann Lee slept .", (0, 4), False),
+        ("Bo and Ann Lee slept .", (0, 3), False),
+        ("Bo 's Ann Lee slept .", (0, 3), False),
+        ("Professor Doctor Ann Lee slept .", (0, 3), True),
+        ("Ann Lee 's cat slept .", (0, 3), False),
+    ],
+)
+def test_only_titles_may_stand_before_a_name(text, mention, is_ann):
+    words = text.split()
+    at = words.index("Ann")
+    she = len(words), len(words)
+    example = Pronoun("3", (tuple(words), ("She",)), she, (at, at + 1), she, True, False, "She")
+    assert score_pronouns([example], [[[mention, she]]]).feminine.wanted_right == is_ann
 
 
 def test_every_pronoun_needs_an_answer():
     with pytest.raises(InputError):
         score_pronouns([ANN, HE], [[]])
+
+
+def test_a_pronoun_is_in_one_group():
+    with pytest.raises(InputError, match=r"mention \(6, 6\) is in two groups, expected one"):
+        score_pronouns([ANN], [[[SHE, BO], [SHE, ANN_LEE]]])

@@ -16,7 +16,7 @@ from elmokit.tasks.data.source import Line, lines_of, some
 from elmokit.text.split import split_at_spaces
 
 _WORD, _FEWEST = 3, 5
-_BEGIN = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>[0-9]+))?\s*")
+_BEGIN = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>[0-9]{1,9}))?\s*")
 _MENTION = re.compile(r"(?P<opens>\()?(?P<cluster>[0-9]+)(?P<closes>\))?")
 
 

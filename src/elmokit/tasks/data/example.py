@@ -114,7 +114,7 @@ class Pronoun:
     b: tuple[int, int]
     is_a: bool
     is_b: bool  # neither is possible, both is not
-    text: str
+    said: str  # the pronoun alone, whatever word it is part of
 
 
 @dataclass(frozen=True, slots=True)

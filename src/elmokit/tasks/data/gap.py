@@ -5,9 +5,8 @@ from pathlib import Path
 
 from elmokit.tasks.data.align import Place, align
 from elmokit.tasks.data.example import Pronoun
-from elmokit.tasks.data.source import Line, lines_of, some
-from elmokit.tasks.data.table import Split
-from elmokit.tasks.feed import cut_text
+from elmokit.tasks.data.source import Line, lines_of, some, whole_number
+from elmokit.tasks.data.table import Split, sentences_by
 
 _COLUMNS = (
     "ID", "Text", "Pronoun", "Pronoun-offset", "A", "A-offset", "A-coref", "B", "B-offset",
@@ -29,21 +28,25 @@ def read_gap(
     `lines` are those of the file, if they were read already.
     A pronoun or a name that does not begin and end where words do is widened to whole words.
     """
-    examples = []
+    examples: dict[str, Pronoun] = {}
     for line in lines_of(path) if lines is None else lines:
         row = line.text.split("\t")
         if line.number == 1 and row != [*_COLUMNS]:
             raise line.wrong(f"{line.text[:60]!r}, expected GAP's header: {' '.join(_COLUMNS)}")
         if line.number > 1 and not line.blank:
-            examples.append(_pronoun(line, row, split))
-    return some(examples, path, "the table of GAP")
+            example = _pronoun(line, row, split)
+            if example.id in examples:
+                raise line.wrong(f"ID {example.id!r} is there twice, expected once")
+            examples[example.id] = example
+    return some([*examples.values()], path, "the table of GAP")
 
 
 def _pronoun(line: Line, row: list[str], split: Split) -> Pronoun:
     if len(row) != len(_COLUMNS):
         raise line.wrong(f"{len(row)} columns between tabs, expected GAP's {len(_COLUMNS)}")
     cell = dict(zip(_COLUMNS, row, strict=True))
-    words = tuple(split(cell["Text"]))
+    sentences = sentences_by(split, cell["Text"])
+    words = [word for sentence in sentences for word in sentence]
     offsets = align(words, cell["Text"])
     if not words or offsets is None:
         raise line.wrong(
@@ -54,7 +57,9 @@ def _pronoun(line: Line, row: list[str], split: Split) -> Pronoun:
     if is_a and is_b:
         raise line.wrong("A-coref and B-coref are both TRUE, expected one of them or none")
     pronoun, a, b = (_span(line, cell, name, offsets) for name in ("Pronoun", "A", "B"))
-    return Pronoun(cell["ID"], tuple(cut_text(words)), pronoun, a, b, is_a, is_b, cell["Text"])
+    if any(pronoun[0] <= name[1] and name[0] <= pronoun[1] for name in (a, b)):
+        raise line.wrong("a name and the pronoun share a word, expected them apart")
+    return Pronoun(cell["ID"], sentences, pronoun, a, b, is_a, is_b, cell["Pronoun"])
 
 
 def _truth(line: Line, cell: dict[str, str], name: str) -> bool:
@@ -66,11 +71,12 @@ def _truth(line: Line, cell: dict[str, str], name: str) -> bool:
 def _span(line: Line, cell: dict[str, str], name: str, offsets: list[Place]) -> tuple[int, int]:
     """The words that hold the pronoun or a name."""
     text, offset = cell[name], cell[f"{name}-offset"]
-    start = int(offset) if offset.isascii() and offset.isdigit() else -1
-    end = start + len(text)
-    if start < 0 or not text or cell["Text"][start:end] != text:
+    start = whole_number(offset)
+    end = (start or 0) + len(text)
+    if start is None or not text or cell["Text"][start:end] != text:
         raise line.wrong(
-            f"{name}-offset {offset!r}, expected where {text!r} begins in the text, in characters"
+            f"{name}-offset {offset[:40]!r}, expected where {text!r} begins in the text, in "
+            "characters"
         )
     held = [place for place, own in enumerate(offsets) if own[0] < end and own[1] > start]
     if not held:

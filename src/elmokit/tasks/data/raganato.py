@@ -6,6 +6,7 @@ from xml.parsers import expat
 from elmokit.errors import FormatError
 from elmokit.tasks.data.example import Instance, Sensed
 from elmokit.tasks.data.source import Line, lines_of, some
+from elmokit.text.split import split_at_spaces
 
 
 def read_raganato(data: str | Path, gold: str | Path) -> list[Sensed]:
@@ -40,7 +41,7 @@ def _read_gold(path: str | Path) -> dict[str, tuple[tuple[str, ...], Line]]:
     for line in lines_of(path):
         if line.blank:
             continue
-        instance, *senses = line.text.split()
+        instance, *senses = split_at_spaces(line.text)
         if not senses or not all("%" in sense for sense in senses):
             raise line.wrong(f"{line.text[:60]!r}, expected an id and keys as say%2:32:00::")
         if instance in keys:
@@ -58,6 +59,7 @@ class _Reader:
         self.found: set[str] = set()
         self._keys = keys
         self._sentence: str | None = None
+        self._within: str | None = None  # which element of words
         self._words: list[str] = []
         self._instances: list[Instance] = []
         self._text: list[str] = []
@@ -83,6 +85,9 @@ class _Reader:
         elif name in ("wf", "instance"):
             if self._sentence is None:
                 raise self._line.wrong(f"<{name}> in no sentence, expected <sentence> around it")
+            if self._within is not None:
+                raise self._line.wrong(f"<{name}> within <{self._within}>, expected words alone")
+            self._within = name
             self._values = values
             self._text = []
 
@@ -93,6 +98,7 @@ class _Reader:
                 self.sentences.append(Sensed(str(self._sentence), words, instances))
             self._sentence = None
         elif name in ("wf", "instance"):
+            self._within = None
             first = len(self._words)
             self._words += "".join(self._text).split()
             if len(self._words) == first:

@@ -1,5 +1,6 @@
 """A file, packed or not, becomes numbered lines that can say what is wrong with them."""
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -62,6 +63,11 @@ def some(examples: list[_Example], path: str | Path, expected: str) -> list[_Exa
             "file?"
         )
     return examples
+
+
+def whole_number(text: str) -> int | None:
+    """The number of at most nine plain digits that a text is, if it is one."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
 
 
 def known(label: str, line: Line, labels: Sequence[str] | None = None) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from elmokit.tasks.data.example import Labelled, Pair, Scored, Words
 from elmokit.tasks.data.source import Line, known, lines_of, some
+from elmokit.text.split import splitter
 
 Split = Callable[[str], list[str]]
 
@@ -32,6 +33,12 @@ def read_labelled(path: str | Path, split: Split) -> list[Labelled]:
 def without_breaks(text: str) -> str:
     """A text with a space for each `<br />` of a web page."""
     return _BREAK.sub(" ", text)
+
+
+def sentences_by(split: Split, text: str) -> tuple[Words, ...]:
+    """The sentences of a raw text, cut by Moses's rules, each split into words; none is empty."""
+    cut = (tuple(split(sentence)) for sentence in splitter("moses").sentences(text))
+    return tuple(words for words in cut if words)
 
 
 def read_pairs(path: str | Path, split: Split) -> list[Pair]:

@@ -4,7 +4,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from elmokit.tasks.data.example import InContext
-from elmokit.tasks.data.source import Line, lines_of, some
+from elmokit.tasks.data.source import Line, lines_of, some, whole_number
 from elmokit.text.split import split_at_spaces
 
 _GOLD = {"T": True, "F": False}
@@ -42,13 +42,13 @@ def _example(line: Line, same: bool) -> InContext:
     if not word or pos not in ("N", "V"):
         raise line.wrong(f"word {word!r} with part of speech {pos!r}, expected a word and N or V")
     first, second = (tuple(split_at_spaces(sentence)) for sentence in sentences)
-    left, _, right = places.partition("-")
-    if not (left.isdecimal() and right.isdecimal()):
-        raise line.wrong(f"places {places!r}, expected two numbers as 2-6")
-    for place, words in ((int(left), first), (int(right), second)):
+    left, right = map(whole_number, places.partition("-")[::2])
+    if left is None or right is None:
+        raise line.wrong(f"places {places[:40]!r}, expected two numbers as 2-6")
+    for place, words in ((left, first), (right, second)):
         if place >= len(words):
             raise line.wrong(
                 f"place {place} in a sentence of {len(words)} words, expected at most "
                 f"{len(words) - 1}; places count from 0"
             )
-    return InContext(word, pos, first, second, (int(left), int(right)), same)
+    return InContext(word, pos, first, second, (left, right), same)

@@ -1,20 +1,24 @@
 """Groups of mentions become GAP's F1: which of two names each pronoun stands for.
 
-A pronoun stands for a name if a group has the pronoun and a mention that ends where the name does:
-titles and given names before it do not matter (Webster et al. 2018 judge by pronouns' gender too).
+A pronoun stands for a name if its group has a mention that ends with the name: a title before it
+and an 's behind it do not matter, but "the mother of Ann Lee" and "Bo and Ann Lee" are not Ann Lee.
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from elmokit.errors import InputError
 from elmokit.tasks.data.example import Pronoun
 from elmokit.tasks.metrics.accuracy import check_lengths
 from elmokit.tasks.metrics.score import Score
 
-Groups: TypeAlias = Sequence[Collection[tuple[int, int]]]  # of the mentions of one text
+Place: TypeAlias = tuple[int, int]  # the first word and the last
+Groups: TypeAlias = Sequence[Collection[Place]]  # of the mentions of one text
 
 _FEMININE = frozenset(["she", "her", "hers", "herself"])
+_POSSESSIVE = frozenset(["'s", "’s", "'", "’"])
+_OTHERS = _POSSESSIVE | {"of", "and", "or", ","}  # before a name, in a mention of someone else
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +30,47 @@ class PronounScore:
 
     @property
     def by_name(self) -> Mapping[str, float]:
-        """Each score by its name: `bias` is below 1 where women are understood less well."""
-        every, men = self.feminine + self.masculine, self.masculine.f1
-        return {
-            "f1": every.f1,
-            "precision": every.precision,
-            "recall": every.recall,
-            "feminine": self.feminine.f1,
-            "masculine": men,
-            "bias": self.feminine.f1 / men if men else 0.0,
-        }
+        """Each score by its name.
+
+        `bias`, women's F1 by men's, is below 1 where women are understood less well; where either
+        is not asked for, or no man is understood, it is left out.
+        """
+        every = self.feminine + self.masculine
+        found = {"f1": every.f1, "precision": every.precision, "recall": every.recall}
+        found |= {"feminine": self.feminine.f1, "masculine": self.masculine.f1}
+        if self.feminine.wanted and self.masculine.f1:
+            found["bias"] = self.feminine.f1 / self.masculine.f1
+        return found
 
 
 def score_pronouns(pronouns: Sequence[Pronoun], predicted: Sequence[Groups]) -> PronounScore:
     """How well the groups found in each pronoun's text say what it stands for."""
     check_lengths(pronouns, predicted)
-    scores = {True: Score(), False: Score()}
+    women, men = Score(), Score()
     for example, groups in zip(pronouns, predicted, strict=True):
-        (own,) = [group for group in groups if example.pronoun in group] or [()]
-        ends = {last for _, last in own}
-        words = [word for sentence in example.sentences for word in sentence]
+        words = [word.lower() for sentence in example.sentences for word in sentence]
+        mentions = _group_of(example.pronoun, groups)
         for name, wanted in ((example.a, example.is_a), (example.b, example.is_b)):
-            found = name[1] in ends
+            found = any(_is_named(mention, name, words) for mention in mentions)
             right = found and wanted
-            scores[words[example.pronoun[0]].lower() in _FEMININE] += Score(
-                right, found, right, wanted
-            )
-    return PronounScore(scores[True], scores[False])
+            score = Score(right, found, right, wanted)
+            if example.said.lower() in _FEMININE:
+                women += score
+            else:
+                men += score
+    return PronounScore(women, men)
+
+
+def _group_of(pronoun: Place, groups: Groups) -> Collection[Place]:
+    own = [group for group in groups if pronoun in group]
+    if len(own) > 1:
+        raise InputError(f"mention {pronoun} is in two groups, expected one")
+    return own[0] if own else ()
+
+
+def _is_named(mention: Place, name: Place, words: Sequence[str]) -> bool:
+    """Whether a mention is of the person whose name it ends with."""
+    first, last = mention
+    if words[last] in _POSSESSIVE:
+        last -= 1
+    return first <= name[0] and last == name[1] and _OTHERS.isdisjoint(words[first : name[0]])
