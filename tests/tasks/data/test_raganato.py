@@ -39,7 +39,7 @@ def test_an_instance_has_all_its_keys(write):
         (DATA, GOLD + "d0.s0.t1 art%1:06:00::\n", "b, line 2: d0.s0.t1 is not in .*a"),
         (DATA, GOLD + GOLD, "b, line 2: d0.s0.t0 is there twice"),
         (DATA, GOLD + "\u00a0\n", "b, line 2: .*, expected an id and keys"),
-        (DATA.replace(">New", "><wf>New</wf>"), GOLD, "a, line 5: <wf> within <wf>, expected words"),
+        (DATA.replace(">New", "><wf>New</wf>"), GOLD, "a, line 5: <wf> within <wf>"),
         (DATA, "d0.s0.t0\n", "b, line 1: 'd0.s0.t0', expected an id and keys"),
         (DATA.replace(' lemma="art"', ""), GOLD, "a, line 6: <instance> without lemma"),
         (DATA.replace("New York", " "), GOLD, "a, line 5: an empty <wf>"),
