@@ -1,6 +1,6 @@
 """Recipes become what the same core-minutes buy: perplexity and parts of speech, as a table.
 
-    python benchmarks/english/choose.py CORPUS --minutes 8 [--recipes base "32 lanes"]
+    python benchmarks/english/choose.py CORPUS --minutes 6 [--recipes base "32 lanes"]
 
 The base is the preset `english` with half of its lanes, for so short a time has few updates, and a
 rate that falls to a twentieth by the last. Each recipe differs from it in one thing. It learns with
@@ -71,7 +71,7 @@ PROBE_SENTENCES = 2000  # to learn parts of speech from
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("corpus", type=Path)
-    parser.add_argument("--minutes", type=float, default=8.0, help="of one core, for each recipe")
+    parser.add_argument("--minutes", type=float, default=6.0, help="of one core, for each recipe")
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES), choices=list(RECIPES))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/english/choose.jsonl"))

@@ -40,6 +40,7 @@ def test_mentions_count_words_through_the_document(sep, none, write):
         ("#end document\n", "line 1: a document ends, but none has begun"),
         ("novel 0 0 w0 -\n", "line 1: 'novel 0 0 w0 -' in no document"),
         ("#begin document novel\n", "line 1: '#begin document novel', expected"),
+        (f"#begin document (a); part {'1' * 5000}\n", "line 1: '#begin document .*, expected"),
         (table("-", "-\t-"), "line 3: 6 columns, expected 5"),
         (table("-", sep=" ").replace(" w0", ""), "line 2: 4 columns, expected 5 or more"),
     ],

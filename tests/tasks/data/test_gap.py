@@ -2,6 +2,7 @@ import pytest
 
 from elmokit.errors import FormatError
 from elmokit.tasks.data.gap import read_gap
+from elmokit.tasks.plain import DOCUMENT
 from elmokit.text.split import splitter
 
 HEADER = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL"
@@ -19,6 +20,16 @@ def test_names_and_pronouns_are_words(write):
     assert example.sentences == (("Ann", "Lee", "met", "Bo", "."), ("She", "left", "."))
     assert (example.pronoun, example.a, example.b) == ((5, 5), (0, 1), (3, 3))
     assert (example.id, example.is_a, example.is_b) == ("x-1", True, False)
+
+
+def test_sentences_are_those_that_a_document_is_asked_in(write):
+    """Moses ends none before a small letter, as a guess by marks alone would."""
+    text = "Ann of Yahoo! met Bo. She left."
+    gap = table(Text=text, A="Ann", **{"Pronoun-offset": "22", "B-offset": "18"})
+    (example,) = read_gap(write(gap), splitter("moses").words)
+    asked = DOCUMENT.ask(text, splitter("moses").words)
+    assert example.sentences == asked.sentences
+    assert [len(words) for words in example.sentences] == [7, 3]
 
 
 @pytest.mark.parametrize(
