@@ -68,6 +68,21 @@ def test_a_table_of_tasks_that_the_paper_did_not_have(paper, asked, monkeypatch,
     assert "the paper's" not in " ".join(table)
 
 
+@pytest.mark.parametrize(("whole", "drawn"), [(("pos",), 1), (("pos", "ner"), 0)])
+def test_a_figure_of_some_of_its_tasks_is_not_drawn(
+    paper, asked, whole, drawn, monkeypatch, capsys
+):
+    figure, found = paper("figure1"), []
+    monkeypatch.setattr(figure, "runs_of", lambda *_, **__: asked)
+    monkeypatch.setattr(figure, "TASKS", whole)
+    monkeypatch.setattr(figure, "SHARES", (1.0,))
+    monkeypatch.setitem(figure.WHERE, "pos", "none")
+    monkeypatch.setattr(figure, "draw", lambda scores, _: found.append(scores))
+    figure.main()
+    assert len(found) == drawn
+    assert "| POS | none | " in capsys.readouterr().out
+
+
 def test_a_bilm_that_read_the_examples_first_is_another(paper, asked, tmp_path, capsys):
     runs = paper("runs")
     (tmp_path / "words").mkdir()
