@@ -63,6 +63,8 @@ def replaced(
     """
     assert is_dataclass(start)
     before = {f.name: getattr(start, f.name) for f in fields(start)}
+    if values:  # not by them alone
+        name += "".join(f" --{key.replace('_', '-')} {text}" for key, text in given.items())
     for key in (*values, *given):
         if key not in before:
             raise ConfigError(f"{name}: there is no setting {key!r}; known are {sorted(before)}")

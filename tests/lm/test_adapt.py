@@ -89,5 +89,7 @@ def test_one_that_was_killed_goes_on_and_ends_with_the_same_bits(source, tmp_pat
 def test_what_cannot_be_read_is_refused(model, source, tmp_path):
     with pytest.raises(InputError, match="has no softmax, so it cannot read on; say adapt 0"):
         adapt(model.pretrained, SENTENCES, tmp_path / "read", epochs=1)
+    with pytest.raises(InputError, match="has no vocabulary, so it cannot read on; say adapt 0"):
+        adapt(replace(source, vocabulary=None), SENTENCES, tmp_path / "read", epochs=1)
     with pytest.raises(InputError, match="there is no sentence"):
         adapt(source, [()], tmp_path / "read", epochs=1)

@@ -60,6 +60,8 @@ def test_a_text_is_cut_where_its_sentences_end():
     assert cut_text((".", '"', "A", ".", '"')) == [(".",), ('"', "A", ".", '"')]
     said = ("He", "said", '"', "I", "know", ".", "I", "do", ".", '"', "Then", "he", "left", ".")
     assert cut_text(said) == [said[:6], said[6:10], said[10:]]
+    chinese = tuple("很好。「不好！」真的？是")
+    assert [*map("".join, cut_text(chinese))] == ["很好。", "「不好！」", "真的？", "是"]
     assert Feed(by_sentence=False, split="spaces")(TEXT) == [TEXT]
 
 

@@ -2,6 +2,10 @@
 
 import copy
 import json
+import multiprocessing
+import re
+import resource
+import signal
 from dataclasses import replace
 from itertools import count
 
@@ -19,6 +23,7 @@ from elmokit.tasks.data.example import Labelled, Pair, Tagged
 from elmokit.tasks.folder import load_trained
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.learn import learn
+from elmokit.tasks.lexicon import read_vectors
 from elmokit.tasks.settings import Settings
 from made import make_folder
 from toys import EXAMPLES, changed, sized
@@ -224,6 +229,8 @@ def test_vectors_of_a_file_are_where_words_begin(tmp_path):
             tmp_path / "b",
             settings=changed(elmo="none", vectors=str(file), word_dim=9),
         )
+    file.write_text("\ufeffcat 1 2 3 4 5 6 7 8\n", "utf-8")
+    assert read_vectors(file, 8)[0] == ["cat"]
     file.write_text("cat 1 2 3 4 5 6 7 8\nwombat 1 2 3 4 5 6 7 nan\n")
     with pytest.raises(FormatError, match=r"vectors.txt, line 2: a vector that is not finite"):
         learn(task, examples, examples, tmp_path / "b", settings=settings)
@@ -279,6 +286,44 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
             tmp_path,
             settings=changed(elmo="none", learning_rate=1e30, epochs=9, patience=0),
         )
+
+
+def test_a_gradient_that_is_no_number_ends_the_run(tmp_path, monkeypatch):
+    task, examples = TASKS["pos"], EXAMPLES["pos"]
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *_: torch.tensor(float("inf")))
+    with pytest.raises(NumericError, match=r"epoch 1: the loss is \d.*, its gradient inf long"):
+        learn(task, examples, examples, tmp_path, settings=changed(elmo="none"))
+
+
+def test_few_words_tell_how_large_layers_are(monkeypatch):
+    texts = [(str(place),) * 30 for place in range(9)]
+    drawn = story._drawn(texts, 0)
+    assert sorted(drawn) == texts
+    monkeypatch.setattr(story, "_SETTLED_WORDS", 100)
+    assert story._drawn(texts, 0) == drawn[:3]
+    monkeypatch.setattr(story, "_SETTLED_WORDS", 10)
+    assert story._drawn(texts, 0) == drawn[:1]
+
+
+def fill_the_disk(model, folder, box):
+    """A run whose head may be written, and whose biLM may not."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+    examples = EXAMPLES["pos"]
+    try:
+        learn(TASKS["pos"], examples, examples, folder, settings=changed(), elmo=model)
+    except OutputError as error:
+        box.put(str(error))
+
+
+def test_a_full_disk_is_one_clear_line(tmp_path):
+    model = elmokit.load(make_folder(tmp_path, dim=200, projection_dim=20))
+    context = multiprocessing.get_context("fork")
+    box = context.Queue()
+    process = context.Process(target=fill_the_disk, args=(model, tmp_path / "out", box))
+    process.start()
+    assert re.fullmatch(r".*: cannot be written \([^()]*[Tt]oo large.*\)", box.get(timeout=60))
+    process.join()
 
 
 def test_settings_that_cannot_be_are_refused():

@@ -125,7 +125,9 @@ def settings_of(arguments: list[str]) -> dict[str, str]:
             if not left:
                 raise InputError(f"--{name} needs a value")
             value = left.pop(0)
-        given[name.replace("-", "_")] = value
+        if (known := name.replace("-", "_")) in given:
+            raise InputError(f"--{name} is given twice; say it once, several values as '[0, 2]'")
+        given[known] = value
     return given
 
 

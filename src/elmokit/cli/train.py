@@ -97,9 +97,11 @@ def train(
 
 def _times(task: "Task", elmo: "Embedder", given: int | None) -> int:
     """How often the biLM first reads the text; unless it is told to, only one that can."""
+    from elmokit.lm.adapt import lacking  # noqa: PLC0415
+
     if given is not None:
         return given
-    if task.adapt and elmo.pretrained.model.softmax is None:
-        tell("the biLM has no softmax, so it does not first read the text")
+    if task.adapt and (lack := lacking(elmo.pretrained)):
+        tell(f"the biLM has no {lack}, so it does not first read the text")
         return 0
     return task.adapt

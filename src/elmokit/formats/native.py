@@ -20,6 +20,7 @@ from elmokit.model.language_model import LanguageModel
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
 from elmokit.text.split import check_splitter
 from elmokit.text.vocabulary import read_vocabulary, write_vocabulary
+from elmokit.whole import write_whole
 
 CONFIG, WEIGHTS, VOCABULARY, CARD = (
     "config.json", "model.safetensors", "vocabulary.txt", "README.md"
@@ -90,7 +91,10 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
         name: tensor.detach().to("cpu", torch.float16 if half else torch.float32).contiguous()
         for name, tensor in model.state_dict().items()
     }
-    save_file(tensors, folder / WEIGHTS)
+    try:
+        save_file(tensors, folder / WEIGHTS)
+    except SafetensorError as error:  # a full disk, for one
+        raise OSError(str(error)) from None
     # safetensors makes files that only their owner may read.
     (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)
     if pretrained.vocabulary is not None:
@@ -121,9 +125,8 @@ def read_state(path: Path, config: BiLMConfig) -> State:
 
 def write_state(state: State, path: Path) -> None:
     """What the readers remember, for another day."""
-    save_file(
-        {"output": state.output.contiguous().cpu(), "memory": state.memory.contiguous().cpu()}, path
-    )
+    numbers = pack_tensors({"output": state.output, "memory": state.memory})
+    write_whole(path, lambda file: file.write(numbers))
 
 
 def read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:

@@ -27,6 +27,13 @@ _LANES, _STEPS, _RATE, _DROPOUT = 64, 24, 0.0005, 0.1
 _UPDATES = 50  # of an epoch, at least: few sentences are read in few lanes
 
 
+def lacking(source: Pretrained) -> str:
+    """What a model has not and would need to read on; nothing if it can."""
+    if source.model.softmax is None:
+        return "softmax"
+    return "" if source.vocabulary is not None else "vocabulary"
+
+
 def adapt(
     source: Pretrained,
     sentences: Sequence[Sequence[str]],
@@ -43,8 +50,9 @@ def adapt(
     on. It needs a softmax: what was learnt of predicting words is where it begins.
     """
     out = Path(out)
-    if source.model.softmax is None or source.vocabulary is None:
-        raise InputError("the model has no softmax, so it cannot read on; say adapt 0")
+    if lack := lacking(source):
+        raise InputError(f"the model has no {lack}, so it cannot read on; say adapt 0")
+    assert source.vocabulary is not None
     if not any(map(len, sentences)):
         raise InputError("there is no sentence for the model to read")
     settings = _settings(source, sentences, epochs)

@@ -7,8 +7,8 @@ Words = tuple[str, ...]
 
 PLAIN_QUOTES = str.maketrans("“”„«»‘’‚´`", '"' * 5 + "'" * 5)
 
-_ENDS = frozenset(".!?")
-_CLOSES = frozenset(['"', "'", "''", "”", "’", "»", ")", "]", "}"])
+_ENDS = frozenset(".!?。！？؟।॥")
+_CLOSES = frozenset(["''", *"\"'”’»)]}」』）】》"])
 # What treebanks write, and what is left of it where Moses has been.
 _MOSES = {
     "``": '"', "''": '"', "—": "-", "--": "-", "…": "...", "-LRB-": "(", "-RRB-": ")", "-LSB-": "[",
@@ -37,7 +37,7 @@ class Feed:
 
 
 def cut_text(words: Words) -> list[Words]:
-    """The sentences of a text: cut after . ! or ? and the quotes and brackets that close there.
+    """The sentences of a text: cut after . ! ? and what closes there, quotes and brackets.
 
     Of straight quotes, every second one closes.
     """

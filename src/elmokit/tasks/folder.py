@@ -173,6 +173,8 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
         text = json.dumps(asdict(record), indent=1, ensure_ascii=False).encode()
         write_whole(folder / TASK, lambda file: file.write(text))
         _forget_others(folder, record)
+    except OutputError:
+        raise
     except OSError as error:
         raise OutputError(f"{folder}: cannot be written ({error.strerror})") from None
 

@@ -34,10 +34,12 @@ from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import Lexicon, check_vectors, read_vectors
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
+from elmokit.tasks.words import Sentence
 from elmokit.whole import write_whole
 
 _MIX_PACE, _BILM_PACE = 10.0, 0.1  # times the learning rate
-_SETTLED_BY = 500  # texts that tell how large the numbers of layers are
+# Texts and words, at most, that tell how large the numbers of layers are.
+_SETTLED_BY, _SETTLED_WORDS = 500, 50_000
 
 
 def learn(
@@ -177,12 +179,13 @@ def _read_once(
         optimizer.zero_grad(set_to_none=True)
         loss = head.loss(batch)
         (loss + head.words.penalty()).backward()
-        if not torch.isfinite(loss):
+        length = torch.nn.utils.clip_grad_norm_(head.parameters(), settings.clip_norm)
+        if not torch.isfinite(loss + length):
             raise NumericError(
-                f"epoch {epoch + 1}: the loss is {loss.item()} at an example that begins "
+                f"epoch {epoch + 1}: the loss is {loss.item()}, its gradient {length.item()} long, "
+                "at an example that begins "
                 f"{' '.join(task.sentences(batch[0])[0][:8])!r}; try a smaller learning_rate"
             )
-        torch.nn.utils.clip_grad_norm_(head.parameters(), settings.clip_norm)
         optimizer.step()
         losses.append(loss.item())
     return sum(losses) / len(losses)
@@ -220,13 +223,20 @@ def _new_head(
     lexicon, labels = Lexicon.of(sentences, others=given), task.labels(train)
     head = make_head(task, settings, lexicon=lexicon, labels=labels, elmo=elmo, layers=layers)
     if elmo is not None:
-        drawn = np.random.default_rng(settings.seed).permutation(len(sentences))[:_SETTLED_BY]
         assert head.words.feed is not None
-        some = [words for n in drawn for words in head.words.feed(sentences[n])]
+        drawn = _drawn(sentences, settings.seed)
+        some = [words for text in drawn for words in head.words.feed(text)]
         head.words.settle(elmo.embed(some, layers=settings.layers or range(elmo.layers)))
     if vectors is not None:
         head.words.begin_with(given, vectors)
     return head
+
+
+def _drawn(texts: Sequence[Sentence], seed: int) -> list[Sentence]:
+    """Some of the texts, by chance; the first of them whole, however long."""
+    places = np.random.default_rng(seed).permutation(len(texts))[:_SETTLED_BY]
+    words = np.cumsum([len(texts[place]) for place in places])
+    return [texts[place] for place in places[: max(1, int((words <= _SETTLED_WORDS).sum()))]]
 
 
 def _copy(elmo: Embedder) -> Embedder:

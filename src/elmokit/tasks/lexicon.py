@@ -94,6 +94,8 @@ def _vectors(path: Path, word_dim: int) -> Iterator[tuple[str, Vector]]:
     with TextFile(str(path)).open() as file:
         for number, raw in enumerate(file, 1):
             line = raw.decode("utf-8", "replace").rstrip("\r\n ")  # some have words in other codes
+            if number == 1:
+                line = line.removeprefix("\ufeff")
             parts = line.rsplit(" ", dim) if dim else line.split(" ")  # a word may hold spaces
             if number == 1 and len(parts) == 2:
                 continue

@@ -17,7 +17,7 @@ class Settings:
     elmo: Literal["none", "input", "output", "both"] = says(
         "where the mixed layers go in: nowhere is the baseline", "input"
     )
-    layers: tuple[int, ...] = says("layers to mix; none for all", ())
+    layers: tuple[int, ...] = says("layers to mix, [0, 2] for two; none for all", ())
     l2: float = says("λ of the penalty λ‖w‖² on the mixes' weights", 0.001)
     elmo_dropout: float = says("share of the mix's numbers missing in learning", 0.5)
     by_sentence: bool = says("the biLM reads a text sentence by sentence, not as a whole", True)

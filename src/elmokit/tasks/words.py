@@ -183,11 +183,12 @@ class WordVectors(nn.Module):
 
     def settle(self, layers: Sequence[npt.NDArray[np.float32]]) -> None:
         """Take the mean and deviation of each number from the layers of some sentences."""
-        told = np.concatenate(layers, 1)  # (layers, words, dim)
-        variance = told.var(1)
-        least = 1e-4 * variance.mean(1, keepdims=True) + 1e-12  # a number that never changes
-        self.mean.copy_(torch.from_numpy(told.mean(1)))
-        self.deviation.copy_(torch.from_numpy(np.sqrt(variance + least)))
+        for place, own in enumerate(zip(*layers, strict=True)):
+            told = np.concatenate(own)  # (words, dim)
+            variance = told.var(0)
+            least = 1e-4 * variance.mean() + 1e-12  # of a number that never changes
+            self.mean[place] = torch.from_numpy(told.mean(0))
+            self.deviation[place] = torch.from_numpy(np.sqrt(variance + least))
 
     @property
     def _device(self) -> torch.device:

@@ -49,15 +49,26 @@ def test_women_and_men_are_counted_apart():
         ("Bo and Ann Lee slept .", (0, 3), False),
         ("Bo 's Ann Lee slept .", (0, 3), False),
         ("Professor Doctor Ann Lee slept .", (0, 3), True),
+        ("His wife , the singer Ann Lee , slept .", (3, 6), True),
+        ("Everyone but Ann Lee slept .", (0, 3), False),
+        ("The man with Ann Lee slept .", (0, 4), False),
+        ("The man who met Ann Lee slept .", (0, 5), False),
         ("Ann Lee 's cat slept .", (0, 3), False),
     ],
 )
-def test_only_titles_may_stand_before_a_name(text, mention, is_ann):
+def test_only_what_she_is_may_stand_before_a_name(text, mention, is_ann):
     words = text.split()
     at = words.index("Ann")
     she = len(words), len(words)
     example = Pronoun("3", (tuple(words), ("She",)), she, (at, at + 1), she, True, False, "She")
     assert score_pronouns([example], [[[mention, she]]]).feminine.wanted_right == is_ann
+
+
+def test_a_word_that_is_name_and_pronoun_at_once_does_not_answer_itself():
+    glued = (2, 2)
+    example = Pronoun("4", (("Bo", "left", "Ann--she"),), glued, glued, (0, 0), True, False, "she")
+    score = score_pronouns([example], [[[glued, (0, 0)]]]).feminine
+    assert (score.found, score.wanted_right) == (1, 0)
 
 
 def test_every_pronoun_needs_an_answer():

@@ -1,7 +1,7 @@
 """Groups of mentions become GAP's F1: which of two names each pronoun stands for.
 
-A pronoun stands for a name if its group has a mention that ends with the name: a title before it
-and an 's behind it do not matter, but "the mother of Ann Lee" and "Bo and Ann Lee" are not Ann Lee.
+A pronoun stands for a name if its group has a mention that ends with the name: "the singer Ann Lee"
+and "Ann Lee's" are Ann Lee, but "the man with Ann Lee", "Bo and Ann Lee", "Bo 's Ann Lee" are not.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -18,7 +18,13 @@ Groups: TypeAlias = Sequence[Collection[Place]]  # of the mentions of one text
 
 _FEMININE = frozenset(["she", "her", "hers", "herself"])
 _POSSESSIVE = frozenset(["'s", "’s", "'", "’"])
-_OTHERS = _POSSESSIVE | {"of", "and", "or", ","}  # before a name, in a mention of someone else
+# Before a name in a mention of someone else.
+_OTHERS = _POSSESSIVE | {
+    "about", "after", "against", "alongside", "and", "as", "at", "before", "behind", "beside",
+    "besides", "but", "by", "except", "for", "from", "in", "including", "into", "like", "near",
+    "not", "of", "on", "or", "over", "plus", "than", "that", "through", "to", "under", "versus",
+    "when", "where", "which", "while", "who", "whom", "whose", "with", "without", ",",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +57,11 @@ def score_pronouns(pronouns: Sequence[Pronoun], predicted: Sequence[Groups]) -> 
         words = [word.lower() for sentence in example.sentences for word in sentence]
         mentions = _group_of(example.pronoun, groups)
         for name, wanted in ((example.a, example.is_a), (example.b, example.is_b)):
-            found = any(_is_named(mention, name, words) for mention in mentions)
+            found = any(
+                _is_named(mention, name, words)
+                for mention in mentions
+                if mention != example.pronoun  # they may share a word: Ann--she
+            )
             right = found and wanted
             score = Score(right, found, right, wanted)
             if example.said.lower() in _FEMININE:
