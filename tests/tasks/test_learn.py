@@ -307,6 +307,7 @@ def test_few_words_tell_how_large_layers_are(monkeypatch):
 
 def fill_the_disk(model, folder, box):
     """A run whose head may be written, and whose biLM may not."""
+    torch.set_num_threads(1)  # those of a process that forked are gone
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
     examples = EXAMPLES["pos"]
