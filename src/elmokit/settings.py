@@ -63,7 +63,7 @@ def replaced(
     """
     assert is_dataclass(start)
     before = {f.name: getattr(start, f.name) for f in fields(start)}
-    if values:  # not by them alone
+    if values:  # a mistake may be theirs or an option's
         name += "".join(f" --{key.replace('_', '-')} {text}" for key, text in given.items())
     for key in (*values, *given):
         if key not in before:

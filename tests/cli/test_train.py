@@ -140,6 +140,18 @@ def test_a_bilm_may_first_read_the_text_to_learn_from(elmo, train, place):
     assert not (place / "out-pos.elmo").exists()
 
 
+def test_a_bilm_that_does_not_know_its_words_is_used_as_it_is(elmo, place):
+    (place / "words").mkdir()
+    speaker = make_folder(place / "words", softmax_words=9)
+    (speaker / "vocab.txt").unlink()
+    (place / "trees").write_text("(3 (2 It) (4 works))\n(1 No)\n" * 4)
+    files = ("--train", "trees", "--dev", "trees", "--out", "out", "-c", "small.toml")
+    _, told, code = elmo("train", "sentiment", *files, "-m", speaker)
+    assert code == 0
+    assert "the biLM has no vocabulary, so it does not first read the text\n" in told
+    assert not (place / "out.elmo").exists()
+
+
 def test_help_says_which_tasks_let_the_bilm_read_first():
     (option,) = get_type_hints(train_verb, include_extras=True)["adapt"].__metadata__
     *others, last = sorted(name for name, task in TASKS.items() if task.adapt)

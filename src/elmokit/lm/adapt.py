@@ -47,7 +47,7 @@ def adapt(
 
     As most biLMs of the paper did with a task's text before its head learnt. The model stands in
     `out`, and is taken from there when it is asked for again; killed and called again, this goes
-    on. It needs a softmax: what was learnt of predicting words is where it begins.
+    on. It needs a softmax and its vocabulary: where it begins is what it knows of predicting words.
     """
     out = Path(out)
     if lack := lacking(source):
