@@ -1,7 +1,9 @@
 import json
+import statistics
 import sys
 from dataclasses import replace
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -123,13 +125,62 @@ def test_what_is_on_record_needs_no_head(asked, capsys, tmp_path):
     assert "pos-none-1-0-hidden=6: 8 examples" in capsys.readouterr().out
 
 
-def test_the_mixes_that_ship_are_those_on_record(script):
+@pytest.fixture(scope="module")
+def recorded(script):
+    """What is on record, by the name of the run."""
     folder = script("ngram").Path(script("ngram").__file__).parent / "paper"
     lines = (folder / "scores.jsonl").read_text("utf-8").splitlines()
-    shares = {found["run"]: found["shares"] for found in map(json.loads, lines)}
+    return {found["run"]: found for found in map(json.loads, lines)}
+
+
+@pytest.fixture(scope="module")
+def page():
+    return (Path(__file__).parents[2] / "docs" / "paper.md").read_text("utf-8")
+
+
+def test_the_page_says_what_is_on_record(paper, recorded, page):
+    """Tables 1 to 3 and both figures: every row that the record gives is there."""
+    runs, table1 = paper("runs"), paper("table1")
+
+    def scores(*names):
+        return [next(iter(recorded[name]["scores"].values())) for name in names]
+
+    def row(*cells):
+        return f"| {' | '.join(cells)} |"
+
+    wanted = []
+    for task, title in runs.TITLES.items():
+        where, read = runs.WHERE[task], f"-adapt={TASKS[task].adapt}" if TASKS[task].adapt else ""
+        for end in dict.fromkeys((read, "")):
+            seeds = [n for n in range(3) if f"{task}-{where}-1-{n}{end}" in recorded]
+            before = scores(*(f"{task}-none-1-{n}" for n in seeds))
+            after = scores(*(f"{task}-{where}-1-{n}{end}" for n in seeds))
+            gone = f"{table1.cut(statistics.mean(before), statistics.mean(after)):.2f} %"
+            wanted.append(row(str(len(seeds)), runs.shown(before), runs.shown(after), gone))
+        for place, shares in recorded[f"{task}-{where}-1-0"]["shares"].items():
+            wanted.append(row(f"{title}, {place}", *(f"{share:.2f}" for share in shares)))
+    for table in (paper("table2"), paper("table3")):
+        for task in table.PAPER:
+            names = (_name(task, **arm) for arm in table.ARMS.values())
+            wanted.append(row(runs.TITLES[task], *(runs.shown(scores(name)) for name in names)))
+    for task in paper("figure1").TASKS:
+        read = f"-adapt={TASKS[task].adapt}" if TASKS[task].adapt else ""
+        for told, arm, end in (("without", "none", ""), ("with", runs.WHERE[task], read)):
+            names = (f"{task}-{arm}-{share:g}-0{end}" for share in paper("figure1").SHARES)
+            wanted.append(row(told, *(runs.shown(scores(name)) for name in names)))
+    assert len(wanted) == 30
+    assert [one for one in wanted if one not in page] == []
+
+
+def _name(task, elmo, **changes):
+    told = (f"{key}={value}" for key, value in changes.items())
+    return "-".join([task, elmo, "1", "0", *told])
+
+
+def test_the_mixes_that_ship_are_those_on_record(script, recorded):
     shipped = json.loads(files("elmokit").joinpath("english", "mixes.json").read_text("utf-8"))
     where = script("runs").WHERE
     assert {mix["task"] for mix in shipped["mixes"]} == {*where}
     for mix in shipped["mixes"]:
         run = f"{mix['task']}-{where[mix['task']]}-1-0"
-        assert mix["shares"] == shares[run][mix["place"]], mix
+        assert mix["shares"] == recorded[run]["shares"][mix["place"]], mix

@@ -10,7 +10,7 @@ from elmokit.tasks.data.example import Instance, Sensed
 from elmokit.tasks.data.semcor import read_semcor
 
 WORDS = """<wf cmd=done pos=NN lemma=jury wnsn=1 lexsn=1:14:00::>jury</wf>
-<wf cmd="done" pos="VB" lemma="take_place" wnsn="1" lexsn="2:30:00::;2:30:01::">took_place</wf>
+<wf cmd="done" pos="VB" lemma="take_place" wnsn="1;2" lexsn="2:30:00::;2:30:01::">took_place</wf>
 <wf cmd=ignore pos=CC>_&amp;</wf>
 <punc>_</punc>"""
 
@@ -57,6 +57,16 @@ def test_one_file_is_read_too(write):
     assert [*read_semcor(write(lzma.compress(context().encode()), "mine.xz"))] == [sensed("mine")]
 
 
+def test_senses_are_those_that_wordnet_has(write):
+    words = """<wf pos=NN lemma=a wnsn=0 lexsn=1:00:00::>a</wf>
+<wf pos=JJ lemma=down wnsn=0;2 lexsn=5:00:00:low:01;5:00:00:out(p):02>down</wf>"""
+    (sentence,) = read_semcor(write(context(words), "mine"))
+    assert sentence.words == ("a", "down")
+    assert sentence.instances == (
+        Instance("mine.1.1", 1, 1, "down", "JJ", ("down%5:00:00:out:02",)),
+    )
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -69,7 +79,15 @@ def test_one_file_is_read_too(write):
         (context().split("</s>")[0], "line 4: a sentence without </s>"),
         (context("<punc></punc>"), "line 5: an empty word"),
         (context("<wf lexsn=1:14:00::>a</wf>"), "line 5: a word with a sense has no lemma"),
-        (context("<wf lemma=a pos=NN lexsn=1:14>a</wf>"), "line 5: sense 'a%1:14', expected four"),
+        (context("<wf lemma=a pos=NN lexsn=1:14:00::>a</wf>"), "line 5: a word .* has no wnsn"),
+        (
+            context("<wf lemma=a pos=NN wnsn=1 lexsn=1:14>a</wf>"),
+            "line 5: sense 'a%1:14', expected four",
+        ),
+        (
+            context("<wf lemma=a pos=NN wnsn=1 lexsn=1:14:00::;1:14:01::>a</wf>"),
+            "line 5: 2 senses in lexsn, but 1 in wnsn",
+        ),
         (lzma.compress(archive(a=context() * 100))[:-40], "cannot be unpacked"),
         (gzip.compress(archive(a=context() * 100))[:-40], "cannot be unpacked"),
         (archive(a=context() * 100)[:2000], "cannot be unpacked"),
@@ -87,4 +105,6 @@ def test_a_fault_in_an_archive_names_the_file_in_it(write):
 
 def test_the_published_archive_is_read_whole(labelled):
     path = labelled / "wsd_semcor/semcor.tar.xz"
-    assert sum(len(sentence.instances) for sentence in read_semcor(path)) == 233_870
+    keys = [i.keys for sentence in read_semcor(path) for i in sentence.instances]
+    assert len(keys) == 225_774  # of 233,870 tagged words; WordNet 3.0 has no sense of the others
+    assert not any("(" in key for own in keys for key in own)

@@ -26,6 +26,7 @@ _TAR = 257, b"ustar"  # where an archive says that it is one
 _WORD = re.compile(r"<(wf|punc)([^>]*)>(.*)</\1>\s*")
 _VALUE = re.compile(r'([\w-]+)=(?:"([^"]*)"|(\S*))')
 _SENTENCE = re.compile(r'<s snum="?(\w+)"?>\s*')
+_PLACE = re.compile(r"\((?:a|p|ip)\)")  # of an adjective, before its noun or after: no key says it
 _AROUND = re.compile(r"</?(contextfile|context|p)\b[^>]*>\s*")
 
 
@@ -33,8 +34,8 @@ def read_semcor(path: str | Path) -> Iterator[Sensed]:
     """The sentences of an archive of SemCor, packed or not, or of one file of it.
 
     `took_place` becomes two words and one instance; a sense is `lemma%lexsn`, all of them where an
-    annotator gave several. Senses that a later WordNet no longer has (`wnsn=0`) are there too. What
-    else an archive holds, such as its licence, is passed over.
+    annotator gave several, but for those that WordNet 3.0 no longer has (`wnsn=0`): a word with no
+    other has none. What else an archive holds, such as its licence, is passed over.
     """
     sentences = 0
     for name, lines in _contexts(path):
@@ -80,8 +81,9 @@ def _sentences(name: str, lines: Iterator[Line]) -> Iterator[Sensed]:
             words += _parts(html.unescape(match[3]), line)
             if "lexsn=" in match[2]:
                 value = {name: quoted or bare for name, quoted, bare in _VALUE.findall(match[2])}
-                span = first, len(words) - 1
-                instances.append(_instance(value, f"{own}.{len(instances) + 1}", span, line))
+                if keys := _keys(value, line):
+                    name_and_span = f"{own}.{len(instances) + 1}", first, len(words) - 1
+                    instances.append(Instance(*name_and_span, value["lemma"], value["pos"], keys))
         elif begin is None and (match := _SENTENCE.fullmatch(line.text)):
             begin, own, words, instances = line, f"{name}.{match[1]}", [], []
         elif begin is not None and line.text.strip() == "</s>":
@@ -104,12 +106,16 @@ def _parts(text: str, line: Line) -> list[str]:
     return [part for part in text.split("_") if part] or [text]
 
 
-def _instance(value: dict[str, str], id: str, span: tuple[int, int], line: Line) -> Instance:
-    for name in ("lemma", "pos", "lexsn"):
+def _keys(value: dict[str, str], line: Line) -> tuple[str, ...]:
+    """The senses of a word that WordNet 3.0 has."""
+    for name in ("lemma", "pos", "wnsn", "lexsn"):
         if not value.get(name):
             raise line.wrong(f"a word with a sense has no {name}, expected {name}=…")
-    keys = tuple(f"{value['lemma']}%{sense}" for sense in value["lexsn"].split(";"))
+    senses, ranks = value["lexsn"].split(";"), value["wnsn"].split(";")
+    if len(senses) != len(ranks):
+        raise line.wrong(f"{len(senses)} senses in lexsn, but {len(ranks)} in wnsn")
+    keys = [f"{value['lemma']}%{_PLACE.sub('', sense)}" for sense in senses]
     for key in keys:
         if key.count(":") != 4:
             raise line.wrong(f"sense {key!r}, expected four colons, as in say%2:32:00::")
-    return Instance(id, *span, value["lemma"], value["pos"], keys)
+    return tuple(key for key, rank in zip(keys, ranks, strict=True) if rank != "0")
