@@ -64,8 +64,12 @@ def test_elmo_is_a_layer_of_a_plain_model(run, options):
     assert end < min(half_way, 0.65)  # by chance, ln 2
 
 
-def test_vectors_are_worked_out_once(run):
-    assert "layer 2: " in run("precompute.py")
+def test_a_model_learns_from_a_file_of_vectors(run):
+    told = run("precompute.py")
+    assert "reviews.hdf5: " in told
+    layers = re.findall(r"layer (\d): (\d+)% of the held-out texts are right", told)
+    assert [layer for layer, _ in layers] == ["0", "1", "2"]
+    assert max(int(share) for _, share in layers) > 50
 
 
 def test_reviews_are_judged_in_two_ways(run):

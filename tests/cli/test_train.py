@@ -3,6 +3,7 @@
 import io
 import json
 import tarfile
+from dataclasses import replace
 from itertools import starmap
 from typing import get_type_hints
 
@@ -10,6 +11,7 @@ import pytest
 
 from elmokit import formats
 from elmokit.cli.train import train as train_verb
+from elmokit.lm import adapt as adapting
 from elmokit.tasks.catalog import TASKS
 from made import make_folder
 from typed import failed, succeeded
@@ -24,7 +26,7 @@ PLACES = ("Rome", "Oslo", "Kiel", "Bonn")
 def place(tmp_path, monkeypatch):
     files = {
         "small.toml": SMALL,
-        "ner": "".join(f"the O\ncat O\nin O\n{p} I-LOC\n\n" for p in PLACES * 3),
+        "ner": "".join(f"the O\ncat O\nin O\n{p} I-LOC\n\nin O\n{p} I-LOC\n\n" for p in PLACES * 3),
         "strange": "the O\nRhine B-RIVER\n\n",
         "pos": "".join(f"the\tDET\ncat\tNOUN\nin\tADP\n{p}\tPROPN\n\n" for p in PLACES),
         "texts": "".join(f"{n % 2}\ta {('bad', 'good')[n % 2]} film .\n" for n in range(12)),
@@ -80,7 +82,7 @@ def test_names_are_learnt_judged_and_found(elmo, train, place):
     assert succeeded(elmo("mix", "out-ner", "out-ner")) == 2 * mixes
     failed(elmo("mix", "out-ner", "--plot", "nowhere/mix.svg"), "nowhere/mix.svg: No such file")
     _, told, _ = elmo("evaluate", "out-ner", "strange")
-    assert told == "labels that out-ner has never met, and never gives: S-RIVER\n"
+    assert told == "labels that out-ner has never met, and never gives: RIVER\n"
     asked = elmo("tag", "out-ner", "-", stdin=b"in Kiel\ncaf\xe9\n")
     failed(asked, "stdin, line 2: not UTF-8")
     assert asked[0] == "in\tO\nKiel\tS-LOC\n\n"  # what was asked before it
@@ -138,6 +140,42 @@ def test_a_bilm_may_first_read_the_text_to_learn_from(elmo, train, place):
     assert code == 0
     assert "--elmo none: no biLM is used, whatever --model and --adapt say\n" in told
     assert not (place / "out-pos.elmo").exists()
+
+
+def test_a_bilm_reads_the_text_to_learn_from_alone_and_stands_beside_the_folder(
+    elmo, place, monkeypatch
+):
+    (place / "words").mkdir()
+    speaker = make_folder(place / "words", softmax_words=9)
+    (place / "others").write_text("0\tno other text .\n")
+    (place / "out").mkdir()
+    monkeypatch.chdir(place / "out")
+    texts, read = [], adapting.adapt
+
+    def spied(known, text, *rest, **named):
+        texts.append(text)
+        return read(known, text, *rest, **named)
+
+    monkeypatch.setattr(adapting, "adapt", spied)
+    files = ("--train", "../texts", "--dev", "../others", "--out", ".", "-c", "../small.toml")
+    succeeded(elmo("train", "texts", *files, "--adapt", "1", "-m", speaker))
+    (text,) = texts
+    examples = TASKS["texts"].read(place / "texts")
+    assert sorted(text) == sorted({example.words for example in examples})
+    assert (place / "out.elmo").is_dir()
+
+
+def test_a_text_too_long_is_told_with_its_file(elmo, place, monkeypatch):
+    monkeypatch.setitem(TASKS, "entailment", replace(TASKS["entailment"], longest=9))
+    (place / "long").write_text(f"{'a ' * 9}\tb\t1\n")
+    files = ("--train", "entailment", "--dev", "long", "--out", "out", "-c", "small.toml")
+    says = "long: 10 words that begin 'a a a a a a a a', expected at most 9; cut the text in parts"
+    failed(elmo("train", "entailment", *files), says)
+
+
+def test_stdin_is_read_once(elmo, place):
+    files = ("--train", "-", "--dev", "-", "--out", "out")
+    failed(elmo("train", "texts", *files), "both -, but stdin can be read only once")
 
 
 def test_a_bilm_that_does_not_know_its_words_is_used_as_it_is(elmo, place):

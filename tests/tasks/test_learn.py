@@ -18,13 +18,13 @@ from elmokit.errors import ConfigError, FormatError, InputError, NumericError, O
 from elmokit.tasks import checkpoint, folder, plain
 from elmokit.tasks import learn as story
 from elmokit.tasks.catalog import TASKS
-from elmokit.tasks.classifier import _drawn
 from elmokit.tasks.data.example import Labelled, Pair, Tagged
 from elmokit.tasks.folder import load_trained
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.learn import learn
 from elmokit.tasks.lexicon import read_vectors
 from elmokit.tasks.settings import Settings
+from elmokit.tasks.tagger import Tagger
 from made import make_folder
 from toys import EXAMPLES, changed, sized
 
@@ -77,20 +77,13 @@ def test_iob2_tags_chosen_together_may_end(tmp_path):
     assert trained.scores["accuracy"] == 1
 
 
-def test_phrases_are_learnt_from_only_where_they_have_several_words():
-    words, label = ("a", "good", "film"), "1"
-    phrases = ((0, 0, "0"), (1, 1, "1"), (1, 2, "1"))
-    assert _drawn(Labelled(words, label, phrases=phrases)) == [(1, 2, "1")]
-    assert _drawn(Labelled(words, label)) == []
-
-
 @pytest.mark.parametrize("elmo", ["none", "input", "output"])
 def test_elmo_goes_in_where_it_is_told(elmo, model, tmp_path):
     examples = EXAMPLES["ner"]
     settings = changed(elmo=elmo)
     trained = learn(TASKS["ner"], examples, examples, tmp_path, settings=settings, elmo=model)
     assert [*trained.head.words.shares()] == ([] if elmo == "none" else [elmo])
-    assert (tmp_path / "elmo").is_dir() == (elmo != "none")  # this biLM does not ship
+    assert (tmp_path / "elmo").is_dir() == (elmo != "none")
 
 
 def test_a_bilm_that_learns_along_is_kept_with_the_head(model, tmp_path):
@@ -129,6 +122,95 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_bits(model, tmp_path, monk
     assert (left["epoch"], left["weights"], left["optimizer"]) == (4, {}, {})
 
 
+def test_the_best_epoch_is_kept(tmp_path, monkeypatch):
+    examples, falling, saved = EXAMPLES["pos"], count(3, -1), []
+    task = replace(TASKS["pos"], score=lambda *_: {"accuracy": next(falling)})
+
+    def save(trained, *rest):
+        saved.append(copy.deepcopy(trained.head.state_dict()))
+        folder.save_trained(trained, *rest)
+
+    monkeypatch.setattr(story, "save_trained", save)
+    settings = changed(elmo="none", epochs=3)
+    trained = learn(task, examples, examples, tmp_path, settings=settings)
+    assert (trained.epoch, trained.scores) == (1, {"accuracy": 3})
+    (best,) = saved
+    assert all(torch.equal(best[name], own) for name, own in trained.head.state_dict().items())
+
+
+class Spied(torch.optim.AdamW):
+    """An optimiser that tells the rates of its updates, and how long their gradients are."""
+
+    told = ()
+
+    def step(self):
+        rates = [group["lr"] for group in self.param_groups]
+        grads = [p.grad for group in self.param_groups for p in group["params"]]
+        length = torch.nn.utils.get_total_norm([grad for grad in grads if grad is not None])
+        Spied.told.append((rates, length.item()))
+        super().step()
+
+
+def test_updates_get_smaller_and_none_is_too_large(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.optim, "AdamW", Spied)
+    monkeypatch.setattr(Spied, "told", [])
+    examples, settings = EXAMPLES["pos"], changed(epochs=4, clip_norm=0.01)
+    learn(TASKS["pos"], examples, examples, tmp_path, settings=settings, elmo=model)
+    rates, lengths = zip(*Spied.told, strict=True)
+    left = [1 - place / len(rates) for place in range(len(rates))]
+    rate = settings.learning_rate
+    assert [*rates] == [pytest.approx([rate * now, 10 * rate * now]) for now in left]
+    assert max(lengths) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_every_epoch_reads_all_examples_in_an_order_of_its_own(tmp_path, monkeypatch):
+    seen, loss = [], Tagger.loss
+    monkeypatch.setattr(
+        Tagger, "loss", lambda head, batch: (seen.extend(batch), loss(head, batch))[1]
+    )
+    examples = EXAMPLES["pos"]
+    learn(TASKS["pos"], examples, examples, tmp_path, settings=changed(elmo="none", epochs=2))
+    first, second = seen[: len(examples)], seen[len(examples) :]
+    assert first != second
+    assert sorted(first, key=repr) == sorted(second, key=repr) == sorted(examples, key=repr)
+
+
+def test_a_large_penalty_holds_the_weights_of_layers_together(model, tmp_path):
+    examples, apart = EXAMPLES["pos"], {}
+    for l2 in (0.0, 1000.0):
+        settings = changed(epochs=15, l2=l2)
+        trained = learn(
+            TASKS["pos"], examples, examples, tmp_path / str(l2), settings=settings, elmo=model
+        )
+        (shares,) = trained.head.words.shares().values()
+        apart[l2] = max(shares) - min(shares)
+    assert apart[0.0] > 0.2
+    assert apart[1000.0] < 0.05
+
+
+def test_decay_keeps_weights_small(tmp_path):
+    examples, sizes = EXAMPLES["pos"], []
+    for decay in (0.0, 20.0):
+        settings = changed(elmo="none", epochs=5, decay=decay)
+        out = tmp_path / str(decay)
+        trained = learn(TASKS["pos"], examples, examples, out, settings=settings)
+        sizes.append(trained.head.context.ahead[0].weight_hh_l0.norm())
+    assert sizes[1] < 0.5 * sizes[0]
+
+
+def test_a_new_head_knows_how_large_layers_are_and_feeds_texts_as_it_is_told(model, tmp_path):
+    examples = EXAMPLES["pos"]
+    for by_sentence in (True, False):
+        settings = changed(epochs=1, by_sentence=by_sentence)
+        out = tmp_path / str(by_sentence)
+        trained = learn(TASKS["pos"], examples, examples, out, settings=settings, elmo=model)
+        words = trained.head.words
+        assert words.frozen.feed.by_sentence == by_sentence
+        read = words([example.words for example in examples])
+        means = read.layers[:, read.mask].mean(1)
+        torch.testing.assert_close(means, torch.zeros_like(means), atol=0.01, rtol=0)
+
+
 def test_another_seed_is_another_head(tmp_path):
     task, examples = TASKS["pos"], EXAMPLES["pos"]
     for seed in (0, 1):
@@ -158,15 +240,14 @@ def _relabelled(example, label):
 @pytest.mark.parametrize("name", UNSEEN)
 def test_labels_that_were_never_learnt_are_never_right(name, tmp_path):
     task, examples = TASKS[name], EXAMPLES[name]
-    label = UNSEEN[name]
-    other = [_relabelled(example, label) for example in examples]
+    other = [_relabelled(example, UNSEEN[name]) for example in examples]
     settings, told = changed(elmo="none", epochs=1), []
     trained = learn(
         task, examples, [*examples, *other], tmp_path, settings=settings, tell=told.append
     )
-    assert told[1].endswith(f"that none to learn from has: {label}")
+    assert told[1].endswith("that none to learn from has: X")
     assert next(iter(trained.evaluate(other).values())) == 0
-    with pytest.raises(InputError, match=f"labelled {label}, those to learn from .*of one task"):
+    with pytest.raises(InputError, match=r"labelled X, those to learn from .*of one task"):
         learn(task, examples, other, tmp_path / "other", settings=settings)
 
 
@@ -182,7 +263,7 @@ def test_a_thousand_words_and_a_single_one_are_read(name, model, tmp_path):
         assert [*map(len, together)] == [1000, 1]
 
 
-@pytest.mark.parametrize("name", ["questions", "coreference"])
+@pytest.mark.parametrize("name", ["entailment", "questions", "coreference"])
 def test_a_text_too_long_for_memory_is_refused_before_anything_is_learnt(name, tmp_path):
     examples, settings = EXAMPLES[name], changed(elmo="none", epochs=1)
     assert TASKS[name].longest is not None

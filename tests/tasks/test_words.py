@@ -105,6 +105,24 @@ def test_words_compared_are_as_alike_in_learning_as_in_use(model):
     np.testing.assert_allclose(learning, alike(), rtol=0.1)
 
 
+def test_numbers_go_missing_in_learning_as_many_as_settings_say(model):
+    settings = changed(elmo="both", dropout=0.25, elmo_dropout=0.75)
+    words = WordVectors(LEXICON, settings, frozen=FrozenLayers(model))
+    words.settle(model.embed(SENTENCES))
+
+    def missing():
+        read = words(SENTENCES)
+        told = words.at_output(read.vectors[..., :0], read)
+        parts = (*read.vectors[read.mask].split([8, 12, words.elmo_dim], -1), told[read.mask])
+        return [(part == 0).float().mean().item() for part in parts]
+
+    torch.manual_seed(0)
+    learning = np.mean([missing() for _ in range(50)], 0)
+    np.testing.assert_allclose(learning, [0.25, 0.25, 0.75, 0.75], atol=0.05)
+    words.eval()
+    assert max(missing()) < 0.05
+
+
 def test_rare_words_are_often_read_as_unknown_in_learning():
     lexicon = Lexicon.of([["rare", "rare"], ["common"] * 998, ["once"]])
     words = WordVectors(lexicon, changed(elmo="none", characters=0, dropout=0.0))

@@ -77,6 +77,8 @@ def train(
         missing = {"--train": train, "--dev": dev, "--out": out}
         names = ", ".join(name for name, given in missing.items() if given is None)
         raise typer.BadParameter(f"Missing option {names}: files to learn from, and a folder.")
+    if (str(train), str(dev)) == ("-", "-"):
+        raise InputError("--train and --dev are both -, but stdin can be read only once")
     learnt, judged = (chosen.read(path, split=settings.split) for path in (train, dev))
     find_device(device)  # or refuse it
     elmo = None if settings.elmo == "none" else load(model, device=device)
@@ -86,7 +88,8 @@ def train(
     check_run(chosen, learnt, judged, out, settings=settings, elmo=elmo, adapts=times > 0)
     if elmo is not None and times:
         known, text = elmo.pretrained, text_for(elmo, chosen, settings, learnt)
-        read = read_first(known, text, f"{out}.elmo", epochs=times, device=device, tell=tell)
+        own = out if out.name not in ("", "..") else out.resolve()  # . has a name too
+        read = read_first(known, text, f"{own}.elmo", epochs=times, device=device, tell=tell)
         elmo = Embedder(read, device=device)
     trained = learn(
         chosen, learnt, judged, out, settings=settings, elmo=elmo, device=device, tell=tell

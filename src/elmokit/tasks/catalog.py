@@ -62,6 +62,16 @@ def _tags(examples: Sequence[Any]) -> list[str]:
     return sorted({tag for example in examples for tag in example.tags})
 
 
+def _span_tags(examples: Sequence[Any]) -> list[str]:
+    """All tags of the labels met: in training, none of a label may have had one word, or three."""
+    met = {_bare(tag) for tag in _tags(examples)} - {""}
+    return sorted({"O", *(f"{letter}-{label}" for label in met for letter in "BIES")})
+
+
+def _bare(tag: str) -> str:
+    return tag[2:]
+
+
 def _labels(examples: Sequence[Any]) -> list[str]:
     return sorted({example.label for example in examples})
 
@@ -102,7 +112,7 @@ def _by_spans(count: Callable[..., SpanScore]) -> dict[str, Any]:
         found = count(examples, answers).all
         return {"f1": found.f1, "precision": found.precision, "recall": found.recall}
 
-    return {"score": score, "by_label": lambda *said: count(*said).labels}
+    return {"score": score, "by_label": lambda *said: count(*said).labels, "bare": _bare}
 
 
 def _by_labels(pair: Callable[..., tuple[list[str], list[str]]]) -> dict[str, Any]:
@@ -150,8 +160,8 @@ def _sentences(example: Document | Pronoun) -> tuple[tuple[str, ...], ...]:
 
 
 _TASKS = (
-    Task("ner", _read_spans, _tags, Tagger, _own, plain.TAGS, **_by_spans(_spans)),
-    Task("chunking", _read_spans, _tags, Tagger, _own, plain.TAGS, **_by_spans(_spans)),
+    Task("ner", _read_spans, _span_tags, Tagger, _own, plain.TAGS, **_by_spans(_spans)),
+    Task("chunking", _read_spans, _span_tags, Tagger, _own, plain.TAGS, **_by_spans(_spans)),
     Task(
         "pos", _read_pos, _tags, Tagger, _own, plain.TAGS,
         settings=Settings(crf=False, elmo_dropout=0.3), **_by_labels(_words),
@@ -168,7 +178,8 @@ _TASKS = (
     Task("texts", read_labelled, _labels, Classifier, _own, plain.TEXT, **_by_labels(_texts)),
     Task(
         "entailment", read_pairs, _labels, Entailment, _both, plain.PAIR,
-        settings=Settings(elmo="both", dropout=0.3, epochs=8), **_by_labels(_texts),
+        settings=Settings(elmo="both", dropout=0.3, epochs=8), longest=10_000,
+        **_by_labels(_texts),
     ),
     Task(
         "questions", read_squad, _no_labels, AnswerFinder, _question_and_context, plain.QUESTION,

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from elmokit.tasks.data.trees import SIGNS
+
 Words = tuple[str, ...]
 
 PLAIN_QUOTES = str.maketrans("“”„«»‘’‚´`", '"' * 5 + "'" * 5)
@@ -10,10 +12,7 @@ PLAIN_QUOTES = str.maketrans("“”„«»‘’‚´`", '"' * 5 + "'" * 5)
 _ENDS = frozenset(".!?。！？؟।॥")
 _CLOSES = frozenset(["''", *"\"'”’»)]}」』）】》"])
 # What treebanks write, and what is left of it where Moses has been.
-_MOSES = {
-    "``": '"', "''": '"', "—": "-", "--": "-", "…": "...", "-LRB-": "(", "-RRB-": ")", "-LSB-": "[",
-    "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
-}  # fmt: skip
+_MOSES = SIGNS | {"—": "-", "--": "-", "…": "..."}
 _MOSES_LETTERS = PLAIN_QUOTES | {ord("–"): ord("-")}
 
 

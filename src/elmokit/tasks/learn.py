@@ -135,11 +135,11 @@ def check_run(
             "GAP tells of one pronoun of each text what it stands for, expected documents with all "
             "groups to learn from (CoNLL-2012 columns); a head may be judged by GAP"
         )
-    learnt, wanted = task.labels(train), task.labels(dev)
-    if wanted and not {*wanted} & {*learnt}:
+    learnt, wanted = (task.kinds(task.labels(examples)) for examples in (train, dev))
+    if wanted and not wanted & learnt:
         raise InputError(
-            f"the examples to choose by are labelled {_shown(wanted)}, those to learn from "
-            f"{_shown(learnt)}; are they of one task?"
+            f"the examples to choose by are labelled {_shown(sorted(wanted))}, those to learn from "
+            f"{_shown(sorted(learnt)) or 'not at all'}; are they of one task?"
         )
     task.check_lengths([*train, *dev])
     if settings.vectors:
@@ -264,7 +264,7 @@ def _tell_labels(
 ) -> None:
     """Say what there is to learn, and which labels to be found none teaches."""
     learnt = task.labels(train)
-    labels = f"; labels {_shown(learnt)}" if learnt else ""
+    labels = f"; labels {_shown(sorted(task.kinds(learnt)))}" if learnt else ""
     tell(f"{len(train):,} examples to learn from, {len(dev):,} to choose by{labels}")
     if strange := task.strangers(dev, learnt):
         tell(f"labels of the examples to choose by that none to learn from has: {_shown(strange)}")

@@ -13,6 +13,7 @@ from elmokit.tasks.metrics.score import Score
 from elmokit.tasks.plain import Plain, words_by
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.words import Sentence, WordVectors
+from elmokit.text.files import TextFile
 
 Example = Any  # a record of tasks/data/example.py
 Answer = Any  # what a head says of an example
@@ -48,15 +49,25 @@ class Task:
     by_label: Callable[[Sequence[Example], Sequence[Answer]], Mapping[str, Score]] | None = None
     adapt: int = 0  # times that a biLM reads the examples' text, as text, before the head learns
     longest: int | None = None  # words of an example whose pairs are looked at, in memory
+    bare: Callable[[str], str] = str  # a tag without its word's place in a span; "" outside
     revision: int = 6  # to be raised whenever its head learns in another way
 
     def read(self, path: Path, *, split: str = "") -> Sequence[Example]:
         """The examples of a file; raw text in it is split as `plain` says, or in another way."""
-        return self.reader(path, words_by(split or self.plain.split))
+        examples = self.reader(path, words_by(split or self.plain.split))
+        try:
+            self.check_lengths(examples)
+        except InputError as error:
+            raise InputError(f"{TextFile(str(path)).name}: {error}") from None
+        return examples
+
+    def kinds(self, labels: Iterable[str]) -> set[str]:
+        """What labels tell apart: of spans, wherever in them a word stands."""
+        return {*map(self.bare, labels)} - {""}
 
     def strangers(self, examples: Sequence[Example], labels: Sequence[str]) -> list[str]:
-        """The labels of examples that are not among those given: no head of those finds them."""
-        return sorted({*self.labels(examples)}.difference(labels))
+        """The kinds of examples that are not among those of labels: no head of those finds them."""
+        return sorted(self.kinds(self.labels(examples)) - self.kinds(labels))
 
     def check_lengths(self, examples: Iterable[Example]) -> None:
         """Refuse examples for whose pairs of words or mentions no memory would be enough."""

@@ -42,13 +42,15 @@ def sentences_by(split: Split, text: str) -> tuple[Words, ...]:
 
 
 def read_pairs(path: str | Path, split: Split) -> list[Pair]:
-    """The pairs of a file with a premise, a tab, a hypothesis, a tab and a label a line."""
+    """The pairs of a file with a premise, a tab, a hypothesis, a tab and a label a line.
+
+    Those without a label that most people gave, which SNLI writes `-`, are passed over.
+    """
     examples = []
     for line, (first, second, label) in _rows(path, ("premise", "hypothesis", "label")):
         words = _words(first, split, line), _words(second, split, line)
-        if label.strip() == _NO_GOLD:
-            raise line.wrong("label '-': SNLI's people did not agree; remove the line")
-        examples.append(Pair(*words, known(label, line), (first, second)))
+        if label.strip() != _NO_GOLD:
+            examples.append(Pair(*words, known(label, line), (first, second)))
     return some(examples, path, "a premise, a hypothesis and a label a line, with tabs between")
 
 

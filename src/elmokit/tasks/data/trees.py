@@ -13,7 +13,7 @@ from elmokit.tasks.data.source import Line, known, lines_of, some
 _LABELS = ("0", "1", "2", "3", "4")
 
 _PIECE = re.compile(r"[()]|[^() \t]+")  # other white space belongs to its word
-_SIGNS = {
+SIGNS = {  # what the Penn Treebank writes, and what it stands for
     "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
     "``": '"', "''": '"',
 }  # fmt: skip
@@ -57,4 +57,4 @@ def _sentence(line: Line) -> Labelled:
 
 
 def _unescaped(word: str) -> str:
-    return _SIGNS.get(word, word.replace("\\/", "/").replace("\\*", "*"))
+    return SIGNS.get(word, word.replace("\\/", "/").replace("\\*", "*"))
