@@ -1,0 +1,26 @@
+"""Two sentences are compared word by word: whether one has the other's word no word alone tells."""
+
+from itertools import permutations
+
+from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.data.example import Pair
+from elmokit.tasks.learn import learn
+from toys import changed
+
+WORDS = "cat", "dog", "owl", "fox", "hen", "bee"
+
+
+def asked_of(words):
+    """Of both words twice, of each of the four others once: either answer is as likely."""
+    others = [word for word in WORDS if word not in words]
+    asked = (*words, *words, *others)
+    return [Pair(words, (word,), str(int(word in words)), ("", "")) for word in asked]
+
+
+def test_a_word_is_looked_for_in_the_other_sentence(tmp_path):
+    both = [*permutations(WORDS, 2)]
+    examples = [pair for place, words in enumerate(both) if place % 6 for pair in asked_of(words)]
+    new = [pair for words in both[::6] for pair in asked_of(words)]
+    settings = changed(elmo="none", characters=0, epochs=10)
+    trained = learn(TASKS["entailment"], examples, new, tmp_path, settings=settings)
+    assert trained.scores["accuracy"] > 0.95
