@@ -38,4 +38,6 @@ def test_things_mentioned_once_teach_what_a_mention_is(tmp_path):
     trained = learn(task, examples, examples, tmp_path, settings=settings)
     with torch.no_grad():
         spans, mentioned, *_ = trained.head._rank(examples[0])
-    assert [span for span, score in zip(spans, mentioned, strict=True) if score > 0] == [mention]
+    (best, second), (place, _) = mentioned.topk(2)
+    assert spans[int(place)] == mention
+    assert best > second + 0.2

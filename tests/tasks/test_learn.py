@@ -8,6 +8,7 @@ import resource
 import signal
 from dataclasses import replace
 from itertools import count
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from elmokit.errors import ConfigError, FormatError, InputError, NumericError, O
 from elmokit.tasks import checkpoint, folder, plain
 from elmokit.tasks import learn as story
 from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.checkpoint import Checkpoint
 from elmokit.tasks.data.example import Labelled, Pair, Tagged
 from elmokit.tasks.folder import load_trained
 from elmokit.tasks.layers import FrozenLayers
@@ -211,6 +213,18 @@ def test_a_new_head_knows_how_large_layers_are_and_feeds_texts_as_it_is_told(mod
         torch.testing.assert_close(means, torch.zeros_like(means), atol=0.01, rtol=0)
 
 
+def test_a_run_whose_head_had_fewer_labels_is_another(tmp_path, monkeypatch):
+    """As an older version's may: its examples and settings are the same."""
+    examples, settings = EXAMPLES["ner"], changed(elmo="none", epochs=2)
+    fewer = replace(TASKS["ner"], labels=lambda _: ["O", "S-LOC"])
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "close", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            learn(fewer, examples, examples, tmp_path, settings=settings)
+    with pytest.raises(InputError, match="a run with other examples, settings or another biLM"):
+        learn(TASKS["ner"], examples, examples, tmp_path, settings=settings)
+
+
 def test_another_seed_is_another_head(tmp_path):
     task, examples = TASKS["pos"], EXAMPLES["pos"]
     for seed in (0, 1):
@@ -226,7 +240,11 @@ def test_waiting_for_a_better_epoch_ends(tmp_path):
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 3
 
 
-UNSEEN = {"ner": "S-X", "pos": "X", "roles": "B-X", "sentiment": "X", "entailment": "X"}
+# A label that no example has, and how it is told.
+UNSEEN = {
+    "ner": ("S-X", "X"), "chunking": ("S-X", "X"), "pos": ("X", "X"), "roles": ("B-X", "B-X"),
+    "sentiment": ("X", "X"), "entailment": ("X", "X"),
+}  # fmt: skip
 
 
 def _relabelled(example, label):
@@ -240,14 +258,15 @@ def _relabelled(example, label):
 @pytest.mark.parametrize("name", UNSEEN)
 def test_labels_that_were_never_learnt_are_never_right(name, tmp_path):
     task, examples = TASKS[name], EXAMPLES[name]
-    other = [_relabelled(example, UNSEEN[name]) for example in examples]
+    label, shown = UNSEEN[name]
+    other = [_relabelled(example, label) for example in examples]
     settings, told = changed(elmo="none", epochs=1), []
     trained = learn(
         task, examples, [*examples, *other], tmp_path, settings=settings, tell=told.append
     )
-    assert told[1].endswith("that none to learn from has: X")
+    assert told[1].endswith(f"that none to learn from has: {shown}")
     assert next(iter(trained.evaluate(other).values())) == 0
-    with pytest.raises(InputError, match=r"labelled X, those to learn from .*of one task"):
+    with pytest.raises(InputError, match=f"labelled {shown}, those to .*of one task"):
         learn(task, examples, other, tmp_path / "other", settings=settings)
 
 

@@ -112,7 +112,7 @@ def _by_spans(count: Callable[..., SpanScore]) -> dict[str, Any]:
         found = count(examples, answers).all
         return {"f1": found.f1, "precision": found.precision, "recall": found.recall}
 
-    return {"score": score, "by_label": lambda *said: count(*said).labels, "bare": _bare}
+    return {"score": score, "by_label": lambda *said: count(*said).labels}
 
 
 def _by_labels(pair: Callable[..., tuple[list[str], list[str]]]) -> dict[str, Any]:
@@ -160,8 +160,13 @@ def _sentences(example: Document | Pronoun) -> tuple[tuple[str, ...], ...]:
 
 
 _TASKS = (
-    Task("ner", _read_spans, _span_tags, Tagger, _own, plain.TAGS, **_by_spans(_spans)),
-    Task("chunking", _read_spans, _span_tags, Tagger, _own, plain.TAGS, **_by_spans(_spans)),
+    Task(
+        "ner", _read_spans, _span_tags, Tagger, _own, plain.TAGS, bare=_bare, **_by_spans(_spans),
+    ),
+    Task(
+        "chunking", _read_spans, _span_tags, Tagger, _own, plain.TAGS, bare=_bare,
+        **_by_spans(_spans),
+    ),
     Task(
         "pos", _read_pos, _tags, Tagger, _own, plain.TAGS,
         settings=Settings(crf=False, elmo_dropout=0.3), **_by_labels(_words),

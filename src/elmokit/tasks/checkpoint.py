@@ -43,11 +43,15 @@ class Checkpoint:
             raise another_run(folder)
         return found
 
-    def restore(self, head: Head, optimizer: torch.optim.Optimizer) -> None:
+    def restore(self, folder: Path, head: Head, optimizer: torch.optim.Optimizer) -> None:
         """Let a head and its optimiser be as they were."""
-        if self.epoch:
+        if not self.epoch:
+            return
+        try:
             head.load_state_dict(self.weights)
-            optimizer.load_state_dict(self.optimizer)
+        except RuntimeError:  # an older version's head had other labels
+            raise another_run(folder) from None
+        optimizer.load_state_dict(self.optimizer)
 
     def write(self, folder: Path, head: Head, optimizer: torch.optim.Optimizer) -> None:
         """Put it in place of the one before."""

@@ -91,7 +91,7 @@ def learn(
         if not done.epoch:
             done.write(out, head, optimizer)  # the folder is this run's from now on
         if not done.over(settings):
-            done.restore(head, optimizer)
+            done.restore(out, head, optimizer)
             if done.epoch:
                 tell(f"going on after epoch {done.epoch}")
             if head.words.frozen is not None:
@@ -264,7 +264,8 @@ def _tell_labels(
 ) -> None:
     """Say what there is to learn, and which labels to be found none teaches."""
     learnt = task.labels(train)
-    labels = f"; labels {_shown(sorted(task.kinds(learnt)))}" if learnt else ""
+    kinds = _shown(sorted(task.kinds(learnt)))
+    labels = f"; labels {kinds}" if kinds else ""
     tell(f"{len(train):,} examples to learn from, {len(dev):,} to choose by{labels}")
     if strange := task.strangers(dev, learnt):
         tell(f"labels of the examples to choose by that none to learn from has: {_shown(strange)}")
