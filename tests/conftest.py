@@ -13,7 +13,8 @@ from made import make_folder
 settings.register_profile("elmokit", derandomize=True, deadline=None, max_examples=30)
 settings.load_profile("elmokit")
 
-# Small products wait for a second thread longer than they take. Tests of threads ask for them.
+# One thread for each worker of pytest-xdist, and for what is not elmokit's own. Tests of threads
+# ask for more.
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 

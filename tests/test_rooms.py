@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "elmokit"
 # From left to right; rooms in one group do not import each other.
 GROUPS = [
     {"errors"},
-    {"config", "whole"},
+    {"config", "threads", "whole"},
     {"text"},
     {"model"},
     {"formats"},

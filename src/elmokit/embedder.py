@@ -76,7 +76,7 @@ class Embedder:
     of a call goes on where the k-th of the call before stopped; a stream is one running text.
 
     `precision` is that of the readers' weights on a CPU; `half` and `int8` are faster, not exact.
-    `threads` is how many torch may use here, its own setting if None.
+    `threads` is how many may compute; None for torch's own number, but no more than CPUs to use.
     """
 
     def __init__(

@@ -16,8 +16,8 @@ from elmokit.formats.pretrained import Pretrained
 from elmokit.memory import set_aside
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.linear import Precision
-from elmokit.model.parallel import using_threads
 from elmokit.text.batch import PlacedWords, place_words
+from elmokit.threads import using_threads
 
 
 class Reading:
@@ -25,7 +25,8 @@ class Reading:
 
     Its products are packed in a precision, the vectors of the words it met are kept, and so is the
     state that a text starts from: zero, or what is left after the sentences of `warm_up`. All of
-    it is made anew when the weights change. `threads` is how many torch may use, None its own.
+    it is made anew when the weights change. `threads` is how many may compute,
+    None for one a CPU that the process may use.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class Reading:
         if precision not in ("float32", "half", "int8"):
             raise InputError(f"precision is {precision!r}, expected 'float32', 'half' or 'int8'")
         if threads is not None and threads < 1:
-            raise InputError(f"threads is {threads}, expected 1 or more, or None for torch's own")
+            raise InputError(f"threads is {threads}, expected 1 or more, or None for the usual")
         self.pretrained = pretrained
         self.bilm: BiLM = pretrained.model.bilm
         self._warm_up = [list(sentence) for sentence in warm_up]
@@ -107,7 +108,6 @@ class Reading:
         """Work out what is kept of the weights: packed products, words, and the fixed state."""
         version, self._version = self.bilm.version(), None  # interrupted, it will be done again
         self._cache.forget()
-        # A layout is chosen by trial, so with the threads that will use it.
         with self._calm():
             self._products = self.bilm.pack(self._precision)
             set_aside(self.bilm.readers.parameters())

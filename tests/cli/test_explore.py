@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from elmokit.model.parallel import using_threads
+from elmokit.threads import using_threads
 from made import make_folder
 from typed import failed, succeeded
 

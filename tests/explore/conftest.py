@@ -2,7 +2,7 @@ from itertools import count
 
 import pytest
 
-from elmokit.model.parallel import using_threads
+from elmokit.threads import using_threads
 
 
 @pytest.fixture(autouse=True)

@@ -49,14 +49,12 @@ def serve(
         typer.Option(
             min=1,
             help="That share the model and read with one thread each.",
-            show_default="one a core, up to 8",
+            show_default="one a CPU to use, up to 8",
         ),
     ] = None,
     threads: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Of a model in one process.", show_default="torch's own, of one process"
-        ),
+        typer.Option(min=1, help="Of a model in one process.", show_default="one a CPU to use"),
     ] = None,
     body_bytes: Annotated[int, typer.Option(min=1, help="Of a request, at most.")] = 2**20,
     texts: Annotated[int, typer.Option(min=1, help="Of a request, at most.")] = 1024,

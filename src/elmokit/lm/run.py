@@ -20,8 +20,8 @@ from elmokit.lm.stream import Ids, Stream, Window
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.dropout import Dropout
 from elmokit.model.language_model import LanguageModel
-from elmokit.model.parallel import using_threads
 from elmokit.model.softmax import AdaptiveSoftmax, Sample, Softmax, draw_sample
+from elmokit.threads import using_threads
 
 # A table whose gradient touches less than this share of its rows is updated row by row.
 _SPARSE_SHARE = 0.25

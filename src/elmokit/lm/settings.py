@@ -85,7 +85,7 @@ class Settings:
     checkpoint_minutes: float = says("time between checkpoints", 10.0)
     log_every: int = says("updates between lines of the log", 50)
     seed: int = says("of every random choice", 0)
-    threads: int = says("threads to compute with; 0 for torch's own choice", 0)
+    threads: int = says("threads to compute with; 0 for one a CPU that the process may use", 0)
 
     def __post_init__(self) -> None:
         check_ranges(

@@ -12,9 +12,10 @@ from torch import Tensor
 from elmokit.lm.segment import Segments
 from elmokit.model.bilm import State
 from elmokit.model.dropout import Dropout
+from elmokit.model.encoder import CharacterEncoder
 from elmokit.model.language_model import LanguageModel
-from elmokit.model.parallel import side_by_side
 from elmokit.model.softmax import AdaptiveSoftmax, Sample, Softmax, sampled_loss
+from elmokit.threads import allowed_threads, run_side_by_side, torch_threads, using_threads
 
 # Readers with fewer numbers in a layer's memory, all lanes together, would wait for Python's lock.
 _NUMBERS_TO_LEARN_AT_ONCE = 2**15
@@ -61,7 +62,11 @@ def add_gradients(
     the word vectors and the softmax, is cut off before them and its gradient passed on after them.
     """
     bilm = model.bilm
-    types = bilm.encode(chars)
+    # All words in products of milliseconds: torch's own threads gain, and on a busy machine lose
+    # little. A word table has no products.
+    threads = allowed_threads() if isinstance(bilm.encoder, CharacterEncoder) else 1
+    with torch_threads(threads):
+        types = bilm.encode(chars)
     vectors = types.detach().requires_grad_(types.requires_grad)
     answers = _Answers.of(model, readings)
     outputs, memories = list(state.output), list(state.memory)
@@ -94,13 +99,15 @@ def add_gradients(
     much = state.memory[0, 0].numel() >= _NUMBERS_TO_LEARN_AT_ONCE and not isinstance(
         model.softmax, AdaptiveSoftmax
     )  # whose gradients are added up in place: the order would matter
-    if len(jobs) > 1 and much and chars.device.type == "cpu" and torch.get_num_threads() > 1:
-        side_by_side(jobs, learning=True)
+    if much and chars.device.type == "cpu":
+        run_side_by_side(jobs, grad=True)
     else:
-        for job in jobs:
-            job()
+        with using_threads(1):
+            for job in jobs:
+                job()
     if types.requires_grad:  # a sixth of the time
-        types.backward(vectors.grad)
+        with torch_threads(threads):
+            types.backward(vectors.grad)
     answers.pass_gradients(sparse=sparse)
     return Learnt(losses, State(torch.stack(outputs), torch.stack(memories)), faulty)
 

@@ -10,14 +10,11 @@ from torch import Tensor, nn
 from elmokit.config import BiLMConfig, Direction
 from elmokit.errors import InputError
 from elmokit.model.encoder import CharacterEncoder, WordTable
-from elmokit.model.linear import NUMBERS_IN_CACHE, Precision
+from elmokit.model.linear import Precision
 from elmokit.model.lstm import Reader
-from elmokit.model.parallel import side_by_side
 from elmokit.model.recurrence import Products
 from elmokit.text.batch import Batch
-
-# With fewer sentences, two threads on one product are faster than one thread a direction.
-_SENTENCES_TO_READ_AT_ONCE = 48
+from elmokit.threads import run_side_by_side, using_threads
 
 
 class BiLM(nn.Module):
@@ -63,13 +60,7 @@ class BiLM(nn.Module):
     def pack(self, precision: Precision) -> list[list[Products]]:
         """The readers' products, made once for use in a precision."""
         readers = [reader for reader in self.readers if isinstance(reader, Reader)]
-        jobs = [partial(reader.pack, precision, may_turn=not self._large) for reader in readers]
-        return side_by_side(jobs) if self._large and len(jobs) > 1 else [job() for job in jobs]
-
-    @property
-    def _large(self) -> bool:
-        """Whether each direction's products are worth a thread of their own."""
-        return 4 * self.config.cell_dim * self.config.dim > NUMBERS_IN_CACHE
+        return run_side_by_side([partial(reader.pack, precision) for reader in readers])
 
     def read(
         self,
@@ -85,8 +76,8 @@ class BiLM(nn.Module):
 
         `types` (types, dim) are word vectors, `words` (sentences, steps) says where they stand.
         Layers and directions that nobody asks for are not run, and their state does not move.
-        `products` are those of `pack`, for use without gradients; then many sentences are read in
-        both directions at the same time.
+        `products` are those of `pack`, for use without gradients; then both directions are read at
+        the same time, where that is faster.
         """
         config = self.config
         layers = range(config.layers + 1) if layers is None else layers
@@ -124,14 +115,21 @@ class BiLM(nn.Module):
             memories[place] = memories[place].index_copy(1, order, memory)
 
         jobs = [partial(run, half) for half in range(len(directions))]
-        many = products is not None and len(words) >= _SENTENCES_TO_READ_AT_ONCE
-        if self._large and many and len(jobs) > 1 and top > 0 and torch.get_num_threads() > 1:
-            side_by_side(jobs)
+        if products is not None and top > 0 and self._worth_threads(packing, products):
+            run_side_by_side(jobs)
         else:
-            for job in jobs:
-                job()
+            with using_threads(1):
+                for job in jobs:
+                    job()
         after = State(torch.stack(outputs), torch.stack(memories))
         return said.view(len(layers), *words.shape, said.shape[2]), after
+
+    def _worth_threads(self, packing: "Packing", products: Sequence[Sequence[Products]]) -> bool:
+        """Whether both directions at once, a thread each, are faster than one after the other."""
+        rows = sum(packing.sizes) / max(1, len(packing.sizes))  # in an average step
+        work = rows * 4 * self.config.cell_dim * self.config.dim
+        on_cpu = packing.order.device.type == "cpu"
+        return on_cpu and work >= products[0][0].recurrent.work_for_a_thread
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Character ids become one vector per word type."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -8,6 +9,7 @@ from torch import Tensor, nn
 
 from elmokit.config import CharacterConfig
 from elmokit.model.draw import draw_normal
+from elmokit.threads import run_side_by_side
 
 # Without gradients, words are encoded this many at a time, so that every product has a shape
 # that depends on the word alone: then its bits do not depend on the words around it.
@@ -53,9 +55,16 @@ class CharacterEncoder(nn.Module):
     def forward(self, chars: Tensor) -> Tensor:  # (types, width) -> (types, dim)
         """The vector of each word type."""
         vectors = self.embedding.weight.new_zeros(len(chars), self.dim)
-        for rows, positions in self._blocks(chars):
+
+        def encode(rows: Tensor, positions: int) -> None:
             block = self._encode(chars[rows, :positions])
             vectors.index_copy_(0, rows, block.to(vectors.dtype))
+
+        if torch.is_grad_enabled():
+            for rows, positions in self._blocks(chars):
+                encode(rows, positions)
+        else:
+            run_side_by_side([partial(encode, *block) for block in self._blocks(chars)])
         return vectors
 
     def _encode(self, chars: Tensor) -> Tensor:  # (types, positions) -> (types, dim)

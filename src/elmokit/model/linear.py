@@ -21,8 +21,16 @@ NUMBERS_IN_CACHE = 2**20
 _ROWS_TRIED = (1, 2, 3, 5, 8, 12, 16, 17, 24, 33, 48, 64, 100, 512)
 
 
+# Multiplications in a step from which two recurrences in two threads are faster than one after
+# the other: in smaller ones both wait for Python's lock. Measured from 1 to 64 rows; int8 and half
+# products are shorter, so that they have to be larger.
+_WORK_FOR_A_THREAD: dict[Precision, int] = {"float32": 2**19, "half": 2**22, "int8": 2**24}
+
+
 class Product(Protocol):
     """A product with a fixed matrix: (rows, in) -> (rows, out)."""
+
+    work_for_a_thread: int  # multiplications in a step
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
         """The product; in `out`, where that is given."""
@@ -31,15 +39,10 @@ class Product(Protocol):
         """The product and `sums`, added up in `out`."""
 
 
-def make_product(
-    weight: Tensor, bias: Tensor | None, precision: Precision, *, may_turn: bool = True
-) -> Product:
+def make_product(weight: Tensor, bias: Tensor | None, precision: Precision) -> Product:
     """The product with a weight (out, in) for use in the precision asked for, packed once.
 
-    Packing is the CPU's way; elsewhere, and where torch has no oneDNN, the plain product serves.
-    Where a product is used now with one thread, now with more, it may not be turned: its bits
-    would depend on them.
-    """
+    Packing is the CPU's way; elsewhere, and where torch has no oneDNN, the plain product serves."""
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return PlainProduct(weight, bias)
     if precision != "float32":
@@ -48,7 +51,7 @@ def make_product(
                 f"precision is {precision!r}, but this torch has no FBGEMM; use 'float32'"
             )
         return RoundedProduct(weight, bias, precision)
-    if may_turn and weight.numel() <= NUMBERS_IN_CACHE:
+    if weight.numel() <= NUMBERS_IN_CACHE:
         turned = TurnedProduct(weight, bias)
         if turned.keeps_bits():
             return turned
@@ -59,6 +62,8 @@ def make_product(
 
 class PlainProduct:
     """The product as torch does it: for learning, for other devices."""
+
+    work_for_a_thread = _WORK_FOR_A_THREAD["float32"]
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight, self._bias = weight, bias
@@ -81,6 +86,8 @@ class ShortProduct:
 
     Autocast itself does not reach products that write into a given tensor.
     """
+
+    work_for_a_thread = _WORK_FOR_A_THREAD["float32"]
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         self._weight, self._bias, self._dtype = weight.to(dtype).t(), bias, dtype
@@ -116,6 +123,8 @@ class TurnedProduct:
     A lone row would be multiplied by another kernel, so it is multiplied twice. Whether a row then
     has the same bits beside any number of others depends on the CPU: `keeps_bits` tries it.
     """
+
+    work_for_a_thread = _WORK_FOR_A_THREAD["float32"]
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = weight.detach().t().contiguous()
@@ -154,6 +163,8 @@ class PackedProduct:
     multiplied twice, which takes no longer, as the time goes into reading the weights.
     """
 
+    work_for_a_thread = _WORK_FOR_A_THREAD["float32"]
+
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS_LAID_OUT_FOR)
         self._bias = None if bias is None else bias.detach()
@@ -183,6 +194,7 @@ class RoundedProduct:
         self, weight: Tensor, bias: Tensor | None, precision: Literal["half", "int8"]
     ) -> None:
         quantized = torch.ops.quantized
+        self.work_for_a_thread = _WORK_FOR_A_THREAD[precision]
         weight, bias = weight.detach(), None if bias is None else bias.detach()
         self._arguments: tuple[Any, ...]
         if precision == "half":

@@ -58,10 +58,10 @@ class Reader(nn.Module):
             said.append(vectors)
         return said, torch.stack(outputs), torch.stack(memories)
 
-    def pack(self, precision: Precision, *, may_turn: bool) -> list[Products]:
+    def pack(self, precision: Precision) -> list[Products]:
         """The products of every layer, made once for use in a precision."""
         layers = [layer for layer in self.layers if isinstance(layer, ProjectedLSTM)]
-        return [layer.pack(precision, may_turn=may_turn) for layer in layers]
+        return [layer.pack(precision) for layer in layers]
 
 
 class ProjectedLSTM(nn.Module):
@@ -113,9 +113,9 @@ class ProjectedLSTM(nn.Module):
         )
         return read
 
-    def pack(self, precision: Precision, *, may_turn: bool) -> Products:
+    def pack(self, precision: Precision) -> Products:
         """The products of this layer, made once for use in a precision."""
-        make = partial(make_product, precision=precision, may_turn=may_turn)
+        make = partial(make_product, precision=precision)
         return Products(
             make(self.input_weight, self._whole_bias()),
             make(self.recurrent_weight, None),

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from elmokit.model.linear import PlainProduct, Product, ShortProduct, product_type
+from elmokit.threads import torch_threads
 
 # So many numbers of the input's part of the gates are computed at once: enough for an efficient
 # product, few enough for a sentence of any length.
@@ -126,6 +127,7 @@ class Recurrence(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
+    @torch_threads(1)  # as forward: a barrier in every step would cost more than a thread gains
     def backward(  # noqa: D102, PLR0915 torch's name; one story, as the mathematics has it
         ctx: Any, outputs_grad: Tensor, output_grad: Tensor, memory_grad: Tensor
     ) -> tuple[Tensor | None, ...]:

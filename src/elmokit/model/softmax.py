@@ -1,6 +1,7 @@
 """Vectors become word probabilities: of all words in use, of some in training."""
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -11,11 +12,15 @@ from torch.autograd.function import once_differentiable
 from elmokit.errors import ConfigError
 from elmokit.model.draw import draw_normal
 from elmokit.model.linear import add_product, product_type
+from elmokit.threads import run_side_by_side
 
 # So many logits are worked out at once, 16 MB of them, but those of some vectors at least: malloc
 # gives a block above 32 MB back each time, and its pages have to be had anew.
 _LOGITS_AT_ONCE = 2**22
 _LEAST_ROWS = 16
+# Weights of one piece of a full softmax: always the same pieces, so that bits do not depend on how
+# many threads share them out.
+_WEIGHTS_AT_ONCE = 2**21
 
 
 class Softmax(nn.Module):
@@ -39,15 +44,29 @@ class Softmax(nn.Module):
     def log_likelihood(self, vectors: Tensor, targets: Tensor) -> Tensor:
         """The logarithm of each target's probability: (tokens, dim), (tokens,) -> (tokens,)."""
         rows = max(_LEAST_ROWS, _LOGITS_AT_ONCE // self.words)
-        return -torch.cat(
-            [
-                F.cross_entropy(self._logits(some), wanted, reduction="none")
-                for some, wanted in zip(vectors.split(rows), targets.split(rows), strict=True)
-            ]
-        )
+
+        def losses(vectors: Tensor, targets: Tensor) -> Tensor:
+            logits = F.linear(vectors, self.weight, self.bias)
+            return F.cross_entropy(logits, targets, reduction="none")
+
+        pieces = zip(vectors.split(rows), targets.split(rows), strict=True)
+        jobs = [partial(losses, *piece) for piece in pieces]
+        if torch.is_grad_enabled() or vectors.device.type != "cpu":
+            return -torch.cat([job() for job in jobs])
+        return -torch.cat(run_side_by_side(jobs))
 
     def _logits(self, vectors: Tensor) -> Tensor:  # (..., dim) -> (..., words)
-        return F.linear(vectors, self.weight, self.bias)
+        if torch.is_grad_enabled() or vectors.device.type != "cpu":
+            return F.linear(vectors, self.weight, self.bias)
+        words = max(1, _WEIGHTS_AT_ONCE // self.weight.shape[1])
+        logits = vectors.new_empty(*vectors.shape[:-1], self.words)
+
+        def fill(start: int) -> None:
+            some = slice(start, start + words)
+            logits[..., some] = F.linear(vectors, self.weight[some], self.bias[some])
+
+        run_side_by_side([partial(fill, start) for start in range(0, self.words, words)])
+        return logits
 
 
 class AdaptiveSoftmax(nn.Module):

@@ -25,6 +25,7 @@ from elmokit.tasks.plain import words_by
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
 from elmokit.tasks.words import Sentence, WordVectors
+from elmokit.threads import using_threads
 from elmokit.whole import name_whole, write_whole
 
 TASK = "task.json"
@@ -100,7 +101,7 @@ def answers(head: Head, task: Task, examples: Sequence[Any]) -> list[Any]:
     found: list[Any] = [None] * len(examples)
     learning = head.training
     head.eval()
-    with torch.no_grad():
+    with torch.no_grad(), using_threads(None):
         for places, batch in batches_in_order(examples, task.length, words=_WORDS_AT_ONCE):
             for place, answer in zip(places, head.answer(batch), strict=True):
                 found[place] = answer

@@ -35,6 +35,7 @@ from elmokit.tasks.lexicon import Lexicon, check_vectors, read_vectors
 from elmokit.tasks.settings import Settings
 from elmokit.tasks.task import Head, Task
 from elmokit.tasks.words import Sentence
+from elmokit.threads import using_threads
 from elmokit.whole import write_whole
 
 _MIX_PACE, _BILM_PACE = 10.0, 0.1  # times the learning rate
@@ -80,7 +81,7 @@ def learn(
     _make_folder(out)
     busy = f"{out}: another process trains there; wait for its end"
     graphics = [device] if device.type == "cuda" else []
-    with Claim(out, busy), torch.random.fork_rng(graphics):
+    with Claim(out, busy), torch.random.fork_rng(graphics), using_threads(None):
         torch.manual_seed(settings.seed)
         head = _new_head(task, train, settings, elmo, layers).to(device)
         optimizer = torch.optim.AdamW(
