@@ -23,8 +23,8 @@ import torch
 import elmokit
 from elmokit import formats
 from elmokit.config import SIZES
-from elmokit.model.language_model import LanguageModel
-from elmokit.text.split import splitter
+from elmokit.model.bilm import LanguageModel
+from elmokit.tokenizers import get_tokenizer
 
 HERE = Path(__file__).parent
 PROSE = HERE.parents[1] / "shared" / "data" / "lm" / "en" / "wikipedia_a.valid.txt.xz"
@@ -106,7 +106,9 @@ def measure_speeds(size: str, pretrained, models: dict, sentences: list, peers: 
     A noisy machine then is noisy for all of them.
     """
     config = pretrained.model.bilm.config
-    flops = 2 * 2 * config.layers * 9 * config.dim * config.cell_dim  # of the readers, a token
+    flops = (
+        2 * 2 * config.num_layers * 9 * config.projection_size * config.cell_dim
+    )  # of the readers, a token
     contenders = {
         **{name: peer.speed for name, peer in peers.items()},
         **{p: partial(two_passes, model, sentences) for p, model in models.items()},
@@ -260,8 +262,8 @@ def prose(count: int) -> list[list[str]]:
             text = file.read(100_000 if count < 500 else 2_000_000)
     else:
         text = (HERE.parent / "LICENSE").read_text(encoding="utf-8")
-    way = splitter("moses")
-    words = (way.words(sentence) for sentence in way.sentences(text))
+    way = get_tokenizer("moses")
+    words = (way.tokenize(sentence) for sentence in way.split_sentences(text))
     found = [sentence for sentence in words if 5 <= len(sentence) <= 45]
     return [*islice(cycle(found), count)]
 

@@ -49,14 +49,14 @@ class BiLM(nn.Module):
     def __init__(self, words: int, *, dim: int, cell_dim: int, filters: list):
         super().__init__()
         self.encoder = Encoder(dim, filters)
-        self.readers = nn.ModuleList(Reader(dim, cell_dim) for _ in range(2))
+        self.lstms = nn.ModuleList(Reader(dim, cell_dim) for _ in range(2))
         self.softmax = nn.Linear(dim, words)
         nn.init.normal_(self.softmax.weight, std=dim**-0.5)
         nn.init.zeros_(self.softmax.bias)
 
     def forward(self, batches: list, states: list) -> tuple[Tensor, list]:
         losses, last_states = [], []
-        for reader, (characters, targets), state in zip(self.readers, batches, states, strict=True):
+        for reader, (characters, targets), state in zip(self.lstms, batches, states, strict=True):
             read, last = reader(self.encoder(characters), state)
             losses.append(F.cross_entropy(self.softmax(read).flatten(0, 1), targets.flatten()))
             last_states.append(last)

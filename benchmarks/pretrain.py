@@ -18,7 +18,7 @@ import torch
 
 import elmokit
 from contest import DROPOUT, LANES, NEGATIVES, SIZES, STEPS, WARM_UP
-from elmokit.lm.run import Run
+from elmokit.pretrain.run import Run
 from embed import gemm_peak
 
 HERE = Path(__file__).parent
@@ -83,7 +83,7 @@ def speed_of(run: Run, updates: int) -> tuple[float, float]:
     for _ in range(updates - WARM_UP):
         run.update()
     speed = run.words_per_update * (updates - WARM_UP) / (time.perf_counter() - started)
-    weights = sum(parameter.numel() for parameter in run.model.bilm.readers.parameters())
+    weights = sum(parameter.numel() for parameter in run.model.bilm.lstms.parameters())
     return speed, 6 * weights * speed / gemm_peak()
 
 

@@ -24,14 +24,14 @@ import numpy as np
 import numpy.typing as npt
 
 import elmokit
-from elmokit.explore.nearest import FaissVectors, sample_rows
-from elmokit.explore.passages import Passage, Row, read_passages
-from elmokit.explore.recipe import Begun, Recipe, read_vectors
+from elmokit.files import find_files
+from elmokit.search.nearest import FaissVectors, sample_rows
+from elmokit.search.passages import Passage, Row, read_passages
+from elmokit.search.recipe import Begun, Recipe, read_vectors
 from elmokit.tasks.data.squad import read_squad
 from elmokit.tasks.data.table import read_stsb
 from elmokit.tasks.metrics.correlation import spearman
-from elmokit.text.files import find_files
-from elmokit.text.split import splitter
+from elmokit.tokenizers import get_tokenizer
 from elmokit.whitening import estimate
 
 Vectors = npt.NDArray[np.float32]
@@ -65,7 +65,7 @@ def main() -> None:
     model = elmokit.load(chosen.model, precision=chosen.precision)
     recipes = [
         Recipe(
-            model.pretrained.fingerprint(), model.pretrained.split, "sentences",
+            model.pretrained.fingerprint(), model.pretrained.tokenizer, "sentences",
             int(layers) if layers.isdigit() else layers, pooling, "zca", "auto",
         )
         for layers in chosen.layers
@@ -140,10 +140,10 @@ def measure_database(
     url: str, kind: str, kept: Vectors, queries: Vectors, exact: npt.NDArray[np.int64]
 ) -> tuple[dict[str, object], npt.NDArray[np.int64]]:
     """The same of a store in PostgreSQL, without the time to embed and to whiten."""
-    from elmokit.explore.postgres.address import Address
-    from elmokit.explore.postgres.database import Database
-    from elmokit.explore.postgres.site import DatabaseSite
-    from elmokit.explore.postgres.store import DatabaseStore
+    from elmokit.search.postgres.address import Address
+    from elmokit.search.postgres.database import Database
+    from elmokit.search.postgres.site import DatabaseSite
+    from elmokit.search.postgres.store import DatabaseStore
 
     recipe = Recipe("benchmark", "spaces", "sentences", "mean", "mean", "none", kind)
     started = time.perf_counter()
@@ -191,7 +191,7 @@ def measure_squad(
     model: elmokit.Embedder, recipes: list[Recipe], path: Path, most: int
 ) -> list[dict[str, object]]:
     """How often each way finds the paragraph that a question was asked of."""
-    asked = read_squad(path, splitter(recipes[0].split).words)
+    asked = read_squad(path, get_tokenizer(recipes[0].split).tokenize)
     paragraphs = [*dict.fromkeys(question.text for question in asked)]
     asked = asked[:: max(1, len(asked) // most) if most else 1]
     places = {text: place for place, text in enumerate(paragraphs)}
@@ -227,7 +227,7 @@ def measure_stsb(
     model: elmokit.Embedder, recipes: list[Recipe], path: Path
 ) -> list[dict[str, object]]:
     """How much the likeness of two sentences by each way agrees with what people said."""
-    pairs = read_stsb(path, splitter(recipes[0].split).words)
+    pairs = read_stsb(path, get_tokenizer(recipes[0].split).tokenize)
     first, second = ([texts[n] for texts in (p.texts for p in pairs)] for n in (0, 1))
     gold = [pair.score for pair in pairs]
     print(f"\n{len(pairs):,} pairs\n")

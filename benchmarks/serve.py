@@ -36,7 +36,7 @@ import torch
 import elmokit
 from elmokit import formats
 from elmokit.config import SIZES
-from elmokit.model.language_model import LanguageModel
+from elmokit.model.bilm import LanguageModel
 from elmokit.server.client import Client
 from embed import prose
 

@@ -26,7 +26,7 @@ def main():
     arguments = parser.parse_args()
     texts = json.loads(arguments.sentences.read_text("utf-8"))
     model = elmokit.load()
-    print(f"The English model: {model.layers} layers, {model.dim} numbers a word and layer.\n")
+    print(f"The English model: {model.num_layers} layers, {model.dim} numbers a word and layer.\n")
     for word, senses in SENSES.items():
         show_senses(model, word, senses, texts[word])
     show_words(model)
@@ -36,7 +36,7 @@ def main():
 
 def show_senses(model, word, senses, texts):
     """Mean cosines of a word's uses, of one sense and of two, layer by layer."""
-    sentences = [[w for s in model.split(text) for w in s] for text in texts]
+    sentences = [[w for s in model.tokenize(text) for w in s] for text in texts]
     uses = []  # (layers, dim) of each use
     for sentence, vectors in zip(sentences, model.embed(sentences), strict=True):
         place = next(i for i, w in enumerate(sentence) if w.lower().startswith(word))
@@ -67,7 +67,7 @@ def show_words(model):
 def write_vectors(model, texts, target):
     """The vectors of every word of the sentences, as `elmo embed` writes them."""
     target.unlink(missing_ok=True)
-    count = elmokit.embed_file(model, texts, target, split=model.pretrained.split)
+    count = elmokit.embed_file(model, texts, target, split=model.pretrained.tokenizer)
     print(f"The vectors of {count} sentences, all words and layers: {target.resolve()}")
     print("The same from a terminal: elmo embed sentences.txt vectors.hdf5 --split moses")
 

@@ -15,7 +15,7 @@ class Sentiment(nn.Module):
     def __init__(self, bilm, *, tune):
         super().__init__()
         self.elmo = elmokit.Elmo(bilm, dropout=0.2, l2=0.001, train_readers=tune)
-        self.judge = nn.Linear(bilm.config.vector_dim, 2)
+        self.judge = nn.Linear(bilm.config.output_size, 2)
 
     def forward(self, sentences):
         mixed = self.elmo(sentences)

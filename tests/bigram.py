@@ -7,9 +7,9 @@ import torch
 
 import elmokit
 from elmokit.config import BiLMConfig
-from elmokit.model.language_model import LanguageModel
+from elmokit.model.bilm import LanguageModel
 from elmokit.model.softmax import Softmax
-from elmokit.text.vocabulary import Vocabulary
+from elmokit.vocab import Vocabulary
 
 MARKS = ["<S>", "</S>", "<UNK>"]
 _SAID = np.tanh(np.tanh(5.0))  # what an open gate lets through of a candidate of 5
@@ -27,15 +27,15 @@ def bigram_model(sentences, *, directions=("forward", "backward"), **settings):
 
     size = len(words)
     config = BiLMConfig(
-        2 * size, 2 * size, 1, None, table_words=size, directions=directions,
-        cell_clip=None, output_clip=None,
+        2 * size, 2 * size, 1, None, vocabulary_size=size, directions=directions,
+        cell_clip=None, projection_clip=None,
     )  # fmt: skip
     model = LanguageModel(elmokit.BiLM(config), Softmax(size, 2 * size))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
         model.bilm.encoder.embedding.weight[1:, :size] = torch.eye(size)
-        for direction, reader in zip(directions, model.bilm.readers, strict=True):
+        for direction, reader in zip(directions, model.bilm.lstms, strict=True):
             layer = reader.layers[0]
             input_, forget, out, candidate = layer.bias.split(2 * size)
             input_ += 50
@@ -45,5 +45,5 @@ def bigram_model(sentences, *, directions=("forward", "backward"), **settings):
             layer.input_weight[start : start + size, :size] = 5 * torch.eye(size)
             assert not candidate.any()
         model.softmax.weight.copy_(torch.from_numpy(np.hstack(liked) / _SAID))
-    pretrained = elmokit.Pretrained(model, Vocabulary(words), split="spaces")
+    pretrained = elmokit.Pretrained(model, Vocabulary(words), tokenizer="spaces")
     return elmokit.Embedder(pretrained, **settings)

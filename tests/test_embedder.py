@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import elmokit
 from elmokit.config import SIZES
 from elmokit.errors import FormatError, InputError
-from elmokit.model.language_model import LanguageModel
+from elmokit.model.bilm import LanguageModel
 from made import make_folder
 
 PROSE = [
@@ -107,7 +107,7 @@ def test_arrays_have_the_documented_shape(model):
     assert [array.shape for array in vectors] == [(3, 2, 12), (3, 0, 12), (3, 1, 12)]
     assert all(array.dtype == np.float32 and array.flags.owndata for array in vectors)
     assert model.embed([]) == []
-    assert (model.layers, model.dim) == (3, 12)
+    assert (model.num_layers, model.dim) == (3, 12)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_each_direction_is_its_half(folder, state):
 
 def test_layers_nobody_asked_for_are_not_run(model):
     ran = []
-    for direction, reader in zip(("forward", "backward"), model.bilm.readers, strict=True):
+    for direction, reader in zip(("forward", "backward"), model.bilm.lstms, strict=True):
         for number, layer in enumerate(reader.layers):
             name = f"{direction} {number}"
             layer.register_forward_hook(lambda *_, name=name: ran.append(name))
@@ -250,7 +250,7 @@ def test_a_warm_start_is_the_same_for_all_and_not_zero(folder):
 def test_pooling_counts_words_only(model):
     text = "The old man. She opened an account!"
     split = [["The", "old", "man", "."], ["She", "opened", "an", "account", "!"]]
-    assert model.split(text) == split
+    assert model.tokenize(text) == split
     vectors = np.concatenate(model.embed(split), 1)  # (layers, words, dim)
     others = [text, "A very much longer text that makes everything else padded , or so ."]
     for layers, expected in {
@@ -280,8 +280,8 @@ def test_a_text_without_words_is_zero_and_keeps_its_row(model):
 
 
 def test_the_models_own_way_splits_its_text(folder):
-    assert elmokit.load(folder, split="characters").split("AC D") == [["A", "C", "D"]]
-    assert elmokit.load(folder, split="spaces").split("didn't go.") == [["didn't", "go."]]
+    assert elmokit.load(folder, split="characters").tokenize("AC D") == [["A", "C", "D"]]
+    assert elmokit.load(folder, split="spaces").tokenize("didn't go.") == [["didn't", "go."]]
 
 
 # --- sizes ---

@@ -27,7 +27,7 @@ def test_it_is_small_and_says_what_it_is():
 def test_it_has_a_softmax_of_fifty_thousand_words(english):
     assert english.pretrained.model.softmax.words >= 50_000
     assert len(english.pretrained.vocabulary) == english.pretrained.model.softmax.words
-    assert english.pretrained.split == "moses"
+    assert english.pretrained.tokenizer == "moses"
 
 
 def test_it_predicts_a_sentence_better_than_its_words_in_disorder(english):

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 import elmokit
 from elmokit import formats
 from elmokit.config import SIZES
-from elmokit.memory import give_back, set_aside
-from elmokit.model.language_model import LanguageModel
+from elmokit.memory import drop_mapped_pages, trim_malloc
+from elmokit.model.bilm import LanguageModel
 
 STATUS = Path("/proc/self/status")
 
@@ -31,7 +31,7 @@ def test_gaps_between_what_stays_are_given_back():
     kept = blocks[::64]
     del blocks
     before = resident_mb()
-    give_back()
+    trim_malloc()
     assert before - resident_mb() > 60
     assert [block[0] for block in kept] == [k % 256 for k in range(0, 1600, 64)]
 
@@ -52,7 +52,7 @@ needs_linux = pytest.mark.skipif(not STATUS.exists(), reason="needs Linux, which
 def test_weights_of_a_mapped_file_leave_memory_and_come_back(tmp_path):
     drawn, mapped = mapped_weights(tmp_path)
     before = resident_mb("RssFile")
-    set_aside([mapped, drawn])
+    drop_mapped_pages([mapped, drawn])
     assert before - resident_mb("RssFile") > 60
     assert torch.equal(mapped, drawn)
 
@@ -61,13 +61,15 @@ def test_weights_of_a_mapped_file_leave_memory_and_come_back(tmp_path):
 def test_weights_that_were_written_to_are_kept(tmp_path):
     drawn, mapped = mapped_weights(tmp_path)
     mapped[3, 5] = drawn[3, 5] = 7.0
-    set_aside([mapped])
+    drop_mapped_pages([mapped])
     assert torch.equal(mapped, drawn)
 
 
 @needs_linux
 def test_an_embedder_does_not_hold_its_weights_twice(tmp_path):
-    config = replace(SIZES["small"], layers=2, cell_dim=4096, dim=256)  # 76 MB of weights
+    config = replace(
+        SIZES["small"], num_layers=2, cell_size=4096, projection_size=256
+    )  # 76 MB of weights
     formats.save(elmokit.Pretrained(LanguageModel(elmokit.BiLM(config))), tmp_path / "model")
     before = resident_mb("RssFile")
     model = elmokit.load(tmp_path / "model")

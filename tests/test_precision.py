@@ -11,7 +11,7 @@ from elmokit import threads
 from elmokit.config import SIZES
 from elmokit.errors import InputError
 from elmokit.model import bilm
-from elmokit.model.language_model import LanguageModel
+from elmokit.model.bilm import LanguageModel
 
 SENTENCES = [
     ["The", "old", "man", "sat", "on", "the", "bank", "of", "the", "river", "."],
@@ -28,7 +28,7 @@ def pretrained():
     torch.manual_seed(0)
     model = elmokit.BiLM(SIZES["small"])
     with torch.no_grad():
-        for reader in model.readers:
+        for reader in model.lstms:
             for layer in reader.layers:
                 layer.input_weight.mul_(3)
                 layer.projection.mul_(3)
@@ -85,7 +85,7 @@ def test_threads_change_nothing(pretrained, precision, threads):
 
 @pytest.mark.parametrize("dim", [64, 300])  # with a small projection, and with a large one
 def test_reading_both_ways_at_once_changes_no_bit(dim, monkeypatch):
-    config = replace(SIZES["small"], dim=dim, cell_dim=4160, layers=1)
+    config = replace(SIZES["small"], projection_size=dim, cell_size=4160, num_layers=1)
     torch.manual_seed(0)
     pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(config)))
     at_once = []

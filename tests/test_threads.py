@@ -10,7 +10,7 @@ import torch
 import elmokit
 from elmokit import threads
 from elmokit.config import SIZES
-from elmokit.model.language_model import LanguageModel
+from elmokit.model.bilm import LanguageModel
 from elmokit.model.softmax import Softmax
 from elmokit.threads import (
     allowed_threads,

@@ -4,9 +4,9 @@ from dataclasses import replace
 from itertools import cycle, islice
 
 from elmokit.tasks.data.example import Answer, Document, Labelled, Pair, Question, Roles, Tagged
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TaskSettings
 
-TINY = Settings(
+TINY = TaskSettings(
     word_dim=8, characters=4, hidden=12, dropout=0.1, elmo_dropout=0.1, epochs=2,
     words_per_batch=40, learning_rate=0.02,
 )  # fmt: skip

@@ -91,8 +91,8 @@ def _bury_the_dead():
 
 if __name__ == "__main__":
     import elmokit.cli
-    import elmokit.lm.estimate
-    import elmokit.lm.trainer
+    import elmokit.pretrain.dry_run
+    import elmokit.pretrain.trainer
     import elmokit.tasks.catalog
     import elmokit.tasks.learn
 

@@ -19,15 +19,15 @@ from pathlib import Path
 
 import torch
 
-from elmokit.ask.perplexity import perplexity
 from elmokit.embedder import Embedder
 from elmokit.errors import ConfigError
-from elmokit.lm.corpus import UNKNOWN_ID, Corpus
-from elmokit.lm.run import Run
-from elmokit.lm.settings import PRESETS
+from elmokit.pretrain.corpus import UNKNOWN_ID, Corpus
+from elmokit.pretrain.run import Run
+from elmokit.pretrain.settings import PRESETS
+from elmokit.scoring import perplexity
 from elmokit.tasks.data.conllu import read_conllu
 from elmokit.tasks.probe import probe_layers
-from elmokit.text.vocabulary import Vocabulary
+from elmokit.vocab import Vocabulary
 
 PUBLISHED = PRESETS["original"].filters
 HALF = tuple((width, features // 2) for width, features in PRESETS["english"].filters)
@@ -126,7 +126,7 @@ def learn(corpus, changes, seconds, seed):
     for share in JUDGED:
         while run.done < round(share * updates):
             run.update()
-        curve.append(perplexity(run.pretrained, held_out(corpus), progress=False).both)
+        curve.append(perplexity(run.pretrained, held_out(corpus), progress=False).geometric_mean)
     return run, curve
 
 

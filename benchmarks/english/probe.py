@@ -19,8 +19,7 @@ import torch
 import elmokit
 from elmokit.embedder import Embedder
 from elmokit.formats.pretrained import Pretrained
-from elmokit.model.bilm import BiLM
-from elmokit.model.language_model import LanguageModel
+from elmokit.model.bilm import BiLM, LanguageModel
 from elmokit.tasks.data.conllu import read_conllu
 from elmokit.tasks.data.raganato import read_raganato
 from elmokit.tasks.data.semcor import read_semcor
@@ -53,7 +52,7 @@ def main():
 def untrained(model):
     """A model of the same shape with random weights."""
     torch.manual_seed(0)
-    return Embedder(Pretrained(LanguageModel(BiLM(model.bilm.config), None), split="moses"))
+    return Embedder(Pretrained(LanguageModel(BiLM(model.bilm.config), None), tokenizer="moses"))
 
 
 def measure(model, arguments):
@@ -61,7 +60,7 @@ def measure(model, arguments):
     data, started = arguments.data, time.perf_counter()
 
     def words(text):
-        return [word for sentence in model.split(text) for word in sentence]
+        return [word for sentence in model.tokenize(text) for word in sentence]
 
     pos = [read_conllu(data / f"pos_ud_ewt/{part}.conllu.xz") for part in ("train", "dev")]
     wic = [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from runs import TITLES, WHERE, print_table, runs_of, shown
 
-from elmokit.explore.picture import draw_panels
+from elmokit.search.picture import draw_panels
 
 SHARES = (0.01, 0.1, 1.0)
 TASKS = ("roles", "entailment", "ner")

@@ -9,7 +9,7 @@ from pathlib import Path
 from runs import TITLES, WHERE, print_table, runs_of
 
 import elmokit
-from elmokit.explore.mix import Shares, draw_mix
+from elmokit.search.mix import Shares, draw_mix
 
 
 def main():

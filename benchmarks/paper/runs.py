@@ -14,8 +14,8 @@ from itertools import groupby
 from pathlib import Path
 
 import elmokit
-from elmokit.lm.adapt import adapt as read_first
-from elmokit.lm.adapt import reading_of
+from elmokit.pretrain.finetune import adapt as read_first
+from elmokit.pretrain.finetune import reading_of
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.checkpoint import digest
 from elmokit.tasks.folder import text_for

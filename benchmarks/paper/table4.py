@@ -32,10 +32,10 @@ def main():
             sentence
             for line in file
             if word in line
-            for sentence in model.split(line)
+            for sentence in model.tokenize(line)
             if word in sentence
         ]
-    for layer in (0, model.layers - 1):
+    for layer in (0, model.num_layers - 1):
         known = _uses(model, uses, word, layer)
         print(f"\n| layer {layer}: a use | nearest uses |\n| --- | --- |")
         for text in ASKED:

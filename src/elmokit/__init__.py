@@ -7,15 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from elmokit.ask.perplexity import Perplexity as Perplexity
-    from elmokit.ask.perplexity import perplexity as perplexity
-    from elmokit.ask.predict import Guess as Guess
-    from elmokit.ask.score import Score as Score
+    from elmokit.batching import Batch as Batch
     from elmokit.config import BiLMConfig as BiLMConfig
     from elmokit.config import CharacterConfig as CharacterConfig
-    from elmokit.dump import dump_softmax as dump_softmax
-    from elmokit.dump import dump_states as dump_states
-    from elmokit.dump import dump_words as dump_words
+    from elmokit.embed_file import embed_file as embed_file
     from elmokit.embedder import Embedder as Embedder
     from elmokit.embedder import load as load
     from elmokit.errors import ConfigError as ConfigError
@@ -26,66 +21,71 @@ if TYPE_CHECKING:
     from elmokit.errors import OutputError as OutputError
     from elmokit.errors import RankError as RankError
     from elmokit.errors import ServiceError as ServiceError
-    from elmokit.file import embed_file as embed_file
+    from elmokit.export import check_table as check_table
+    from elmokit.export import dump_softmax as dump_softmax
+    from elmokit.export import dump_states as dump_states
+    from elmokit.export import dump_words as dump_words
+    from elmokit.export import write_vectors as write_vectors
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
-    from elmokit.lm.corpus import Corpus as Corpus
-    from elmokit.lm.prepare import prepare as prepare
-    from elmokit.lm.settings import Settings as Settings
-    from elmokit.lm.trainer import pretrain as pretrain
+    from elmokit.generation import Prediction as Prediction
     from elmokit.model.bilm import BiLM as BiLM
     from elmokit.model.bilm import State as State
     from elmokit.model.elmo import Elmo as Elmo
-    from elmokit.model.mix import ScalarMix as ScalarMix
-    from elmokit.table import check_table as check_table
-    from elmokit.table import write_vectors as write_vectors
-    from elmokit.text.batch import Batch as Batch
+    from elmokit.model.scalar_mix import ScalarMix as ScalarMix
+    from elmokit.pretrain.corpus import Corpus as Corpus
+    from elmokit.pretrain.prepare import prepare as prepare
+    from elmokit.pretrain.settings import PretrainingSettings as PretrainingSettings
+    from elmokit.pretrain.trainer import pretrain as pretrain
+    from elmokit.scoring import Perplexity as Perplexity
+    from elmokit.scoring import Score as Score
+    from elmokit.scoring import perplexity as perplexity
 
 __version__ = "0.1.0"
 
-_ROOMS = {
+_MODULE_OF = {
     "BiLM": "model.bilm",
     "BiLMConfig": "config",
-    "Batch": "text.batch",
+    "Batch": "batching",
     "CharacterConfig": "config",
     "ConfigError": "errors",
-    "Corpus": "lm.corpus",
+    "Corpus": "pretrain.corpus",
     "Elmo": "model.elmo",
     "ElmokitError": "errors",
     "Embedder": "embedder",
     "FormatError": "errors",
-    "Guess": "ask.predict",
+    "Prediction": "generation",
     "InputError": "errors",
     "NumericError": "errors",
     "OutputError": "errors",
-    "Perplexity": "ask.perplexity",
+    "Perplexity": "scoring",
     "Pretrained": "formats",
     "RankError": "errors",
-    "ScalarMix": "model.mix",
-    "Score": "ask.score",
+    "ScalarMix": "model.scalar_mix",
+    "Score": "scoring",
     "ServiceError": "errors",
     "State": "model.bilm",
     "convert": "formats",
-    "dump_softmax": "dump",
-    "dump_states": "dump",
-    "dump_words": "dump",
-    "embed_file": "file",
+    "dump_softmax": "export",
+    "dump_states": "export",
+    "dump_words": "export",
+    "embed_file": "embed_file",
     "load": "embedder",
-    "prepare": "lm.prepare",
-    "pretrain": "lm.trainer",
-    "Settings": "lm.settings",
-    "perplexity": "ask.perplexity",
-    "check_table": "table",
-    "write_vectors": "table",
+    "prepare": "pretrain.prepare",
+    "pretrain": "pretrain.trainer",
+    "PretrainingSettings": "pretrain.settings",
+    "perplexity": "scoring",
+    "check_table": "export",
+    "write_vectors": "export",
 }
 
-__all__ = ["__version__", *_ROOMS]  # noqa: PLE0604
+__all__ = ["__version__", *_MODULE_OF]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> object:
-    if name not in _ROOMS:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'elmokit' has no attribute {name!r}")
-    return getattr(import_module(f"elmokit.{_ROOMS[name]}"), name)
+    return getattr(import_module(f"elmokit.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:

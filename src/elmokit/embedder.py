@@ -1,4 +1,4 @@
-"""Sentences become vectors: plan batches, keep word types, restore order."""
+"""The public API: load a model, embed words, encode texts, ask the language model."""
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,26 +10,21 @@ import numpy as np
 import torch
 
 from elmokit import formats
-from elmokit.ask.fill import fill_text
-from elmokit.ask.oracle import Oracle
-from elmokit.ask.perplexity import Perplexity
-from elmokit.ask.predict import Guess, next_words, previous_words
-from elmokit.ask.sample import sample
-from elmokit.ask.score import Score, score
+from elmokit.batching import check_sentences, check_words, in_batches, in_windows, place_words
 from elmokit.config import Direction
 from elmokit.device import find_device
 from elmokit.errors import InputError
 from elmokit.formats.native import read_state, write_state
 from elmokit.formats.pretrained import Pretrained
-from elmokit.memory import give_back
+from elmokit.generation import Prediction, fill_text, next_words, previous_words, sample
+from elmokit.inference import Directions, InferenceSession, Layers, LayerSelection
+from elmokit.memory import trim_malloc
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.linear import Precision
-from elmokit.plan import Asked, Directions, Layers, in_batches, in_windows
 from elmokit.pooling import LayerReduction, Pooling, Reduction, Vectors
 from elmokit.progress import Progress
-from elmokit.reading import Reading
-from elmokit.text.batch import check_sentences, check_words, place_words
-from elmokit.text.split import splitter
+from elmokit.scoring import Perplexity, Score, Scorer, score
+from elmokit.tokenizers import get_tokenizer
 
 StateWay = Literal["zero", "carry", "warm"]
 Text = str | Sequence[str]  # raw, or the words of a sentence
@@ -98,31 +93,31 @@ class Embedder:
         self.pretrained = pretrained
         self.precision = precision
         self.bilm: BiLM = pretrained.model.to(find_device(device)).eval().bilm
-        self.state_way = state
+        self.state_mode = state
         self.tokens_per_batch = tokens_per_batch
-        self.reading = Reading(
+        self.session = InferenceSession(
             pretrained,
             warm_up=warm_up if state == "warm" else (),
             cache_bytes=cache_bytes,
             precision=precision,
             threads=threads,
         )
-        self._carried = self.reading.fresh_state(0)
+        self._carried = self.session.fresh_state(0)
 
     @property
-    def layers(self) -> int:
+    def num_layers(self) -> int:
         """How many layers a word has, the context-free one included."""
-        return self.bilm.config.layers + 1
+        return self.bilm.config.num_layers + 1
 
     @property
     def dim(self) -> int:
         """The size of a layer's vector."""
-        return self.bilm.config.vector_dim
+        return self.bilm.config.output_size
 
     @property
     def cut_words(self) -> int:
         """How many words were too long and were cut, each counted when it is first met."""
-        return self.reading.cut_words
+        return self.session.cut_words
 
     def embed(
         self,
@@ -138,9 +133,9 @@ class Embedder:
         Layers and directions not asked for are not computed. `boundaries` keeps the vectors of
         `<S>` and `</S>`. `progress` shows a line on stderr; None, on a terminal when it takes long.
         """
-        asked = Asked.of(self.bilm.config, layers, directions, boundaries)
+        asked = LayerSelection.of(self.bilm.config, layers, directions, boundaries)
         listed = [*check_sentences(sentences)]
-        windows = iter([listed]) if self.state_way == "carry" else self._windows(listed)
+        windows = iter([listed]) if self.state_mode == "carry" else self._windows(listed)
         return [*self._stream(windows, asked, Progress(len(listed), shown=progress))]
 
     def embed_stream(
@@ -153,9 +148,9 @@ class Embedder:
         progress: bool | None = None,
     ) -> Iterator[Vectors]:
         """The arrays of `embed`, one after the other; sentences are taken as they are needed."""
-        asked = Asked.of(self.bilm.config, layers, directions, boundaries)
+        asked = LayerSelection.of(self.bilm.config, layers, directions, boundaries)
         checked = check_sentences(sentences)
-        windows = ([s] for s in checked) if self.state_way == "carry" else self._windows(checked)
+        windows = ([s] for s in checked) if self.state_mode == "carry" else self._windows(checked)
         return self._stream(windows, asked, Progress(None, shown=progress))
 
     def encode(
@@ -179,18 +174,18 @@ class Embedder:
             layers=reduction.layers,
             progress=progress,
         )
-        dim = self.dim * (self.layers if layers == "concat" else 1)
+        dim = self.dim * (self.num_layers if layers == "concat" else 1)
         encoded = np.zeros((len(split_texts), dim), np.float32)
         for place, text in enumerate(split_texts):
             encoded[place] = reduction.of_text(islice(stream, len(text)), dim)
         return encoded
 
-    def split(self, text: Text) -> list[list[str]]:
+    def tokenize(self, text: Text) -> list[list[str]]:
         """The sentences of a raw text as lists of words; a list of words is one sentence."""
         if not isinstance(text, str):
             return [check_words(text, "text")[0]]
-        way = splitter(self.pretrained.split)
-        return [way.words(sentence) for sentence in way.sentences(text)]
+        way = get_tokenizer(self.pretrained.tokenizer)
+        return [way.tokenize(sentence) for sentence in way.split_sentences(text)]
 
     def perplexity(self, texts: Iterable[Text], *, progress: bool | None = None) -> Perplexity:
         """How well the model predicts texts, raw or lists of words, forward and backward."""
@@ -210,24 +205,24 @@ class Embedder:
         return score(
             self._oracle(),
             (sentence for text in self._split_texts(texts) for sentence in text),
-            state="carry" if self.state_way == "carry" else "zero",
+            state="carry" if self.state_mode == "carry" else "zero",
             tokens_per_batch=self.tokens_per_batch,
             progress=progress,
         )
 
-    def next_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Guess]:
+    def next_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Prediction]:
         """The k likeliest words after a text, raw or a list of words."""
         return next_words(
-            self._oracle(), self.split(text), k=k, marks=marks, carry=self.state_way == "carry"
+            self._oracle(), self.tokenize(text), k=k, marks=marks, carry=self.state_mode == "carry"
         )
 
-    def previous_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Guess]:
+    def previous_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Prediction]:
         """The k likeliest words before a text, raw or a list."""
-        return previous_words(self._oracle(), self.split(text), k=k, marks=marks)
+        return previous_words(self._oracle(), self.tokenize(text), k=k, marks=marks)
 
-    def fill(self, text: Text, *, k: int = 10) -> list[list[Guess]]:
+    def fill(self, text: Text, *, k: int = 10) -> list[list[Prediction]]:
         """For each `___` of a text, the k words that fit best from both sides."""
-        return fill_text(self._oracle(), text, self.split, k=k)
+        return fill_text(self._oracle(), text, self.tokenize, k=k)
 
     def sample(
         self,
@@ -243,14 +238,14 @@ class Embedder:
         """Sentences drawn from the model that begin (backward: end) as a text."""
         return sample(
             self._oracle(),
-            self.split(text),
+            self.tokenize(text),
             samples=samples,
             direction=direction,
             temperature=temperature,
             top_k=top_k,
             max_words=max_words,
             seed=seed,
-            carry=self.state_way == "carry",
+            carry=self.state_mode == "carry",
         )
 
     @property
@@ -264,7 +259,7 @@ class Embedder:
 
     def reset_state(self) -> None:
         """Forget what was carried: the next sentences start from zero."""
-        self._carried = self.reading.fresh_state(0)
+        self._carried = self.session.fresh_state(0)
 
     def save_state(self, path: str | Path) -> None:
         """What is carried, kept in a safetensors file."""
@@ -283,7 +278,7 @@ class Embedder:
         formats.save(self.pretrained, target, format=format, half=half)
 
     def _stream(
-        self, windows: Iterable[list[list[str]]], asked: Asked, progress: Progress
+        self, windows: Iterable[list[list[str]]], asked: LayerSelection, progress: Progress
     ) -> Iterator[Vectors]:
         cut_before = self.cut_words
         with progress:
@@ -304,20 +299,20 @@ class Embedder:
             logger.warning("%d words were too long for the model and were cut", cut)
 
     def _embed_batch(
-        self, sentences: list[list[str]], places: list[int], asked: Asked
+        self, sentences: list[list[str]], places: list[int], asked: LayerSelection
     ) -> list[Vectors]:
         """The vectors of sentences that are read together; `places` are their rows of the state."""
         placed = place_words(sentences)
-        if self.state_way == "carry":
+        if self.state_mode == "carry":
             missing = max(places) + 1 - self._carried.sentences
             if missing > 0:
-                self._carried = self._carried.followed_by(self.reading.fresh_state(missing))
-            rows = torch.tensor(places, device=self._carried.output.device)
-            layers, after = self.reading.read(placed, self._carried.rows(rows))
-            self._carried = self._carried.with_rows(rows, after.to(self._carried.output))
+                self._carried = self._carried.followed_by(self.session.fresh_state(missing))
+            rows = torch.tensor(places, device=self._carried.hidden.device)
+            layers, after = self.session.read(placed, self._carried.rows(rows))
+            self._carried = self._carried.with_rows(rows, after.to(self._carried.hidden))
             layers = asked.choose(layers, self.bilm.config)
         else:
-            layers, _ = self.reading.read(placed, layers=asked.layers, directions=asked.directions)
+            layers, _ = self.session.read(placed, layers=asked.layers, directions=asked.directions)
         arrays = layers.float().cpu().numpy()
         edge = 0 if asked.boundaries else 1
         return [
@@ -325,8 +320,8 @@ class Embedder:
             for row, sentence in enumerate(sentences)
         ]
 
-    def _oracle(self) -> Oracle:
-        return Oracle(self.reading)
+    def _oracle(self) -> Scorer:
+        return Scorer(self.session)
 
     def _split_texts(self, texts: Iterable[Text]) -> Iterator[list[list[str]]]:
         """The sentences of each text."""
@@ -334,17 +329,17 @@ class Embedder:
             raise TypeError("texts is one string, expected a list of texts: [text]")
         for place, text in enumerate(texts):
             raw = isinstance(text, str)
-            yield self.split(text if raw else check_words(text, f"text {place}")[0])
+            yield self.tokenize(text if raw else check_words(text, f"text {place}")[0])
 
     def _refuse_unless_carrying(self) -> None:
-        if self.state_way != "carry":
+        if self.state_mode != "carry":
             raise InputError(
-                f"nothing is carried with state={self.state_way!r}; "
+                f"nothing is carried with state={self.state_mode!r}; "
                 "load the model with state='carry'"
             )
 
     def _windows(self, sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
         for place, window in enumerate(in_windows(sentences, self.tokens_per_batch, len)):
             if place:
-                give_back()
+                trim_malloc()
             yield window

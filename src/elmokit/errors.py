@@ -1,4 +1,4 @@
-"""A failure becomes a sentence: every error raised on purpose.
+"""Every error that elmokit raises on purpose.
 
     ElmokitError
     ├── ConfigError(ValueError)       a model or run described by numbers that cannot be

@@ -1,4 +1,4 @@
-"""Memory that is not needed any more becomes the system's again; and how much there was."""
+"""Memory of the process: measured, and given back to the system."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ _MAPPINGS = Path("/proc/self/smaps")
 _DO_NOT_NEED = 4  # Linux's MADV_DONTNEED
 
 
-def give_back() -> None:
+def trim_malloc() -> None:
     """Return what the C library keeps of freed memory, where it can be asked to (glibc).
 
     Large arrays that come and go leave gaps between those that stay; over a long file the gaps
@@ -35,7 +35,7 @@ def peak_bytes() -> int | None:
     return peak if sys.platform == "darwin" else peak * 2**10
 
 
-def set_aside(tensors: Iterable[Tensor]) -> None:
+def drop_mapped_pages(tensors: Iterable[Tensor]) -> None:
     """Let go of the memory of tensors that stand in a mapped file: read again, they come back.
 
     So weights that were packed are not in memory twice. Of a mapping that was written to, whose

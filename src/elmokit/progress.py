@@ -1,4 +1,4 @@
-"""A count becomes one line on stderr: only on a terminal, only when work takes long."""
+"""Progress of long work, on a terminal or in a log."""
 
 import sys
 import time

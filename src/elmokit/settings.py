@@ -1,4 +1,4 @@
-"""Named values become the settings of a run: each with its meaning, checked, and as TOML."""
+"""Settings of a run: dataclasses read from TOML files and command-line options."""
 
 import json
 import sys
@@ -7,8 +7,8 @@ from dataclasses import field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from elmokit.config import make_record
 from elmokit.errors import ConfigError
-from elmokit.formats.record import make_record
 
 if sys.version_info >= (3, 11):
     import tomllib

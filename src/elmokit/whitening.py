@@ -1,4 +1,4 @@
-"""Vectors become vectors that can be compared: centred, and no direction louder than the others.
+"""Whitening: vectors centred and scaled so that cosines tell texts apart.
 
 The vectors of a language model share a large mean and a few loud directions, so that raw cosines
 are all alike. Three remedies, each estimated from the corpus itself: `centre` takes the mean away;

@@ -53,7 +53,7 @@ def test_evaluate_takes_a_file_stdin_and_arguments(elmo, way, folder, model, tex
     found = json.loads(succeeded(elmo("evaluate", folder, *given, "--json", stdin=stdin)))
     expected = model.perplexity(TEXT.splitlines())
     assert found["forward"] == pytest.approx(expected.forward)
-    assert found["both"] == pytest.approx(expected.both)
+    assert found["both"] == pytest.approx(expected.geometric_mean)
     assert (found["words"], found["unknown"], found["predictions"]) == (10, 6, 13)
 
 
@@ -104,7 +104,7 @@ def test_predict_takes_a_file_stdin_and_arguments(elmo, way, folder, model, text
     found = [json.loads(line) for line in lines.splitlines()]
     assert [one["text"] for one in found] == TEXT.splitlines()
     for one in found:
-        words = [elmokit.Guess(*guess) for guess in one["words"][0]]
+        words = [elmokit.Prediction(*guess) for guess in one["words"][0]]
         assert words == model.next_words(one["text"], k=3)
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import elmokit
 from elmokit.errors import ServiceError
-from elmokit.explore.build import build_index
+from elmokit.search.build import build_index
 from elmokit.server.client import Client
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.learn import learn

@@ -11,7 +11,7 @@ import pytest
 
 from elmokit import formats
 from elmokit.cli.train import train as train_verb
-from elmokit.lm import adapt as adapting
+from elmokit.pretrain import finetune as adapting
 from elmokit.tasks.catalog import TASKS
 from made import make_folder
 from typed import failed, succeeded

@@ -226,7 +226,7 @@ def allennlp_names(elmo):
             state[f"{embedder}_highways._layers.{k}.{kind}"] = torch.cat(parts)
     for kind in ("weight", "bias"):
         state[f"{embedder}_projection.{kind}"] = getattr(encoder.projection, kind)
-    for direction, reader in zip(("forward", "backward"), bilm.readers, strict=True):
+    for direction, reader in zip(("forward", "backward"), bilm.lstms, strict=True):
         for k, layer in enumerate(reader.layers):
 
             def theirs(tensor):

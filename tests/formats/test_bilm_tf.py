@@ -9,7 +9,7 @@ import pytest
 import elmokit
 from elmokit import formats
 from elmokit.errors import FormatError, InputError
-from elmokit.model.language_model import LanguageModel
+from elmokit.model.bilm import LanguageModel
 from made import make_folder, make_options, make_weights, write_files
 
 SENTENCES = [["The", "cat", "word1"], ["sat"]]
@@ -287,8 +287,14 @@ def test_another_models_vocabulary_is_refused(tmp_path, shape):
         (lambda o: o["char_cnn"].pop("activation"), "char_cnn.activation: Field required"),
         (lambda o: o["char_cnn"].update(activation="gelu"), "'relu' or 'tanh'"),
         (lambda o: o["char_cnn"].update(n_characters=300), "n_characters: .* 261 or 262"),
-        (lambda o: o["lstm"].update(projection_dim=50), "dim is 50, expected at most cell_dim"),
-        (lambda o: o["char_cnn"].update(max_characters_per_token=2), "width is 2, expected 3"),
+        (
+            lambda o: o["lstm"].update(projection_dim=50),
+            "projection_size is 50, expected at most cell_size",
+        ),
+        (
+            lambda o: o["char_cnn"].update(max_characters_per_token=2),
+            "max_characters is 2, expected 3",
+        ),
     ],
 )
 def test_wrong_options_are_named(folder, change, message):

@@ -73,15 +73,15 @@ def test_a_saved_model_survives_a_loss_of_power(folder, tmp_path, monkeypatch):
 
 def test_what_a_model_is_made_of_survives(folder, tmp_path):
     source = load(folder, split="spaces")
-    told = elmokit.Pretrained(source.model, source.vocabulary, source.split, "# A card\n")
+    told = elmokit.Pretrained(source.model, source.vocabulary, source.tokenizer, "# A card\n")
     formats.save(told, tmp_path / "ours")
     found = load(tmp_path / "ours")
-    assert found.split == "spaces"
+    assert found.tokenizer == "spaces"
     assert found.card == "# A card\n"
     assert list(found.vocabulary) == list(source.vocabulary)
     assert found.model.bilm.config == source.model.bilm.config
     assert (found.model.softmax.weight == source.model.softmax.weight).all()
-    assert load(tmp_path / "ours", split="characters").split == "characters"
+    assert load(tmp_path / "ours", split="characters").tokenizer == "characters"
 
 
 def test_half_precision_on_disk_is_float32_in_memory(folder, tmp_path):
@@ -222,7 +222,7 @@ def test_the_way_through_bilm_tf_keeps_splitter_and_card(folder, tmp_path):
     told = elmokit.Pretrained(source.model, source.vocabulary, "spaces", "# A card\n")
     formats.save(told, tmp_path / "theirs", format="bilm-tf")
     found = load(tmp_path / "theirs")
-    assert (found.split, found.card) == ("spaces", "# A card\n")
+    assert (found.tokenizer, found.card) == ("spaces", "# A card\n")
 
 
 def test_a_file_pair_can_be_converted(folder, tmp_path):
@@ -279,12 +279,18 @@ def test_a_cut_safetensors_file_is_refused(ours):
         (lambda c: c.update(version=2), "config.json: version: Input should be 1"),
         (lambda c: c.update(format="x"), "expected the config.json of an elmokit model"),
         (lambda c: c.update(softmax_words=9, softmax_cutoffs=[5, 4]), "expected rising numbers"),
-        (lambda c: c["bilm"].update(dim=0), "bilm: dim is 0, expected 1 to"),
+        (lambda c: c["bilm"].update(dim=0), "bilm: projection_size is 0, expected 1 to"),
         (lambda c: c.pop("bilm"), "bilm: Field required"),
         (lambda c: c.update(softmax_words=-5), "softmax_words is -5, expected 1 or more"),
         (lambda c: c.update(split="nltk"), "config.json: .*no splitter is called 'nltk'"),
-        (lambda c: c["bilm"].update(dim="6"), "bilm.dim: Input should be a valid integer"),
-        (lambda c: c["bilm"].update(dim=10**9, cell_dim=10**9), "dim is 1,000,000,000, expected 1"),
+        (
+            lambda c: c["bilm"].update(dim="6"),
+            "bilm.projection_size: Input should be a valid integer",
+        ),
+        (
+            lambda c: c["bilm"].update(dim=10**9, cell_dim=10**9),
+            "projection_size is 1,000,000,000, expected 1",
+        ),
     ],
 )
 def test_a_config_of_another_model_is_refused(ours, change, message):

@@ -1,19 +1,19 @@
 import pytest
 import torch
 
+from elmokit.batching import Batch
 from elmokit.config import SIZES, BiLMConfig, CharacterConfig
 from elmokit.errors import ConfigError, InputError
 from elmokit.model.bilm import BiLM, Packing, State
-from elmokit.text.alphabet import ByteAlphabet
-from elmokit.text.batch import Batch
+from elmokit.vocab import CharacterIndexer
 
-CHARACTERS = CharacterConfig(character_dim=4, filters=((1, 4), (2, 8)), highways=1)
-CONFIG = BiLMConfig(dim=6, cell_dim=10, layers=2, characters=CHARACTERS)
+CHARACTERS = CharacterConfig(embedding_size=4, filters=((1, 4), (2, 8)), highway_layers=1)
+CONFIG = BiLMConfig(projection_size=6, cell_size=10, num_layers=2, characters=CHARACTERS)
 SENTENCES = [["one"], ["a", "longer", "sentence", "."], [], ["two", "words"]]
 
 
 def batch_of(sentences):
-    return Batch.from_sentences(sentences, ByteAlphabet(50))
+    return Batch.from_sentences(sentences, CharacterIndexer(50))
 
 
 @pytest.mark.parametrize(
@@ -62,16 +62,16 @@ def test_reading_on_is_reading_at_once():
     first, state = bilm.read(types, words[:, :4])
     second, state = bilm.read(types, words[:, 4:], state)
     torch.testing.assert_close(torch.cat([first, second], 2), whole)
-    torch.testing.assert_close(state.memory, end.memory)
+    torch.testing.assert_close(state.cell, end.cell)
 
 
 def test_a_sentence_of_padding_keeps_its_state():
     bilm = BiLM(CONFIG)
     state = State(torch.randn(2, 2, 2, 6), torch.randn(2, 2, 2, 10))
     _, after = bilm.read(torch.randn(3, 6), torch.tensor([[1, 2], [0, 0]]), state)
-    assert torch.equal(after.output[:, :, 1], state.output[:, :, 1])
-    assert torch.equal(after.memory[:, :, 1], state.memory[:, :, 1])
-    assert not torch.equal(after.memory[:, :, 0], state.memory[:, :, 0])
+    assert torch.equal(after.hidden[:, :, 1], state.hidden[:, :, 1])
+    assert torch.equal(after.cell[:, :, 1], state.cell[:, :, 1])
+    assert not torch.equal(after.cell[:, :, 0], state.cell[:, :, 0])
 
 
 @pytest.mark.parametrize("layers", [(0,), (1,), (2, 0), (2,), ()])
@@ -112,12 +112,12 @@ def test_no_sentences_give_no_vectors():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"dim": 0}, "dim is 0, expected 1 to 1,048,576"),
-        ({"layers": 0}, "layers is 0, expected 1 to 100"),
-        ({"dim": 11}, r"dim is 11, expected at most cell_dim \(10\)"),
+        ({"projection_size": 0}, "projection_size is 0, expected 1 to 1,048,576"),
+        ({"num_layers": 0}, "num_layers is 0, expected 1 to 100"),
+        ({"projection_size": 11}, r"projection_size is 11, expected at most cell_size \(10\)"),
         ({"directions": ("backward", "forward")}, "directions is"),
         ({"characters": None}, "expected either characters"),
-        ({"table_words": 3}, "expected either characters"),
+        ({"vocabulary_size": 3}, "expected either characters"),
         ({"cell_clip": 0.0}, "cell_clip is 0.0, expected a positive number"),
     ],
 )
@@ -129,12 +129,12 @@ def test_a_shape_that_cannot_be_is_refused(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"width": 2}, "width is 2, expected 3 or more"),
+        ({"max_characters": 2}, "max_characters is 2, expected 3 or more"),
         ({"filters": ()}, "filters is empty"),
         ({"filters": ((51, 3),)}, "one sees 51 characters, but a word has only 50"),
         ({"filters": ((1, 0),)}, "the features that one makes is 0"),
         ({"activation": "gelu"}, "activation is 'gelu', expected 'relu' or 'tanh'"),
-        ({"highways": -1}, "highways is -1"),
+        ({"highway_layers": -1}, "highway_layers is -1"),
     ],
 )
 def test_a_character_cnn_that_cannot_be_is_refused(changes, message):

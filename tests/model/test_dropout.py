@@ -39,7 +39,9 @@ def test_weights_are_missing_one_by_one_and_words_whole():
 
 def test_a_layer_learns_only_what_is_not_missing():
     torch.manual_seed(0)
-    layer = ProjectedLSTM(BiLMConfig(dim=4, cell_dim=6, layers=1, characters=None, table_words=3))
+    layer = ProjectedLSTM(
+        BiLMConfig(projection_size=4, cell_size=6, num_layers=1, characters=None, vocabulary_size=3)
+    )
     states = torch.ones(2, 4), torch.ones(2, 6)
     read, _, _ = layer(torch.randn(6, 4), [2, 2, 2], *states, dropout=drawn(weights=0.5))
     read.sum().backward()

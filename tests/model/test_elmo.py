@@ -7,16 +7,17 @@ import torch.distributed
 import torch.multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
+from elmokit.batching import Batch
 from elmokit.config import BiLMConfig, CharacterConfig
 from elmokit.errors import ConfigError, InputError, NumericError
 from elmokit.model.bilm import BiLM
 from elmokit.model.elmo import Elmo
-from elmokit.text.alphabet import ByteAlphabet, WordAlphabet
-from elmokit.text.batch import Batch
-from elmokit.text.vocabulary import Vocabulary
+from elmokit.vocab import CharacterIndexer, Vocabulary, WordIndexer
 
-CHARACTERS = CharacterConfig(width=20, character_dim=4, filters=((1, 4), (2, 8)), highways=1)
-CONFIG = BiLMConfig(dim=6, cell_dim=10, layers=2, characters=CHARACTERS)
+CHARACTERS = CharacterConfig(
+    max_characters=20, embedding_size=4, filters=((1, 4), (2, 8)), highway_layers=1
+)
+CONFIG = BiLMConfig(projection_size=6, cell_size=10, num_layers=2, characters=CHARACTERS)
 SENTENCES = [["The", "first", "sentence", "."], ["A", "second"], []]
 
 
@@ -29,7 +30,7 @@ def ids_of(sentences, width=20):
     longest = max(map(len, sentences))
     ids = np.zeros((len(sentences), longest, width), np.int64)
     for row, sentence in enumerate(sentences):
-        ids[row, : len(sentence)], _ = ByteAlphabet(width).encode(sentence)
+        ids[row, : len(sentence)], _ = CharacterIndexer(width).encode(sentence)
     return torch.from_numpy(ids)
 
 
@@ -38,7 +39,7 @@ def test_two_mixes_come_from_one_run(bilm):
     with torch.no_grad():
         elmo.mixes[1].weights.copy_(torch.tensor([0.0, 0.0, 50.0]))
     mixed = elmo(SENTENCES)
-    layers, _ = bilm(Batch.from_sentences(SENTENCES, ByteAlphabet(20)))
+    layers, _ = bilm(Batch.from_sentences(SENTENCES, CharacterIndexer(20)))
     assert [vectors.shape for vectors in mixed.vectors] == [(3, 4, 12)] * 2
     assert mixed.mask.tolist() == [[True] * 4, [True, True, False, False], [False] * 4]
     torch.testing.assert_close(mixed.vectors[0][0], layers[:, 0, 1:5].mean(0))
@@ -48,7 +49,7 @@ def test_two_mixes_come_from_one_run(bilm):
 
 def test_words_ids_and_batches_are_the_same_text(bilm):
     elmo = Elmo(bilm, dropout=0.0)
-    batch = Batch.from_sentences(SENTENCES, ByteAlphabet(20))
+    batch = Batch.from_sentences(SENTENCES, CharacterIndexer(20))
     expected = elmo(SENTENCES).vectors[0]
     assert torch.equal(elmo(batch).vectors[0], expected)
     torch.testing.assert_close(elmo(ids_of(SENTENCES)).vectors[0], expected)
@@ -79,9 +80,9 @@ def test_a_frozen_bilm_leaves_no_graph_and_only_the_mix_learns(bilm):
     learning = {name for name, p in elmo.named_parameters() if p.requires_grad}
     assert learning == {"mixes.0.weights", "mixes.0.scale"}
     assert all(parameter.grad is None for parameter in bilm.parameters())
-    layers, state = elmo._read(Batch.from_sentences(SENTENCES, ByteAlphabet(20)), None)
+    layers, state = elmo._read(Batch.from_sentences(SENTENCES, CharacterIndexer(20)), None)
     assert not layers.requires_grad
-    assert not state.memory.requires_grad
+    assert not state.cell.requires_grad
 
 
 @pytest.mark.parametrize(
@@ -99,7 +100,7 @@ def test_each_switch_trains_its_part_and_no_other(bilm, mix, readers, encoder):
         return [parameter.grad is not None for parameter in module.parameters()]
 
     assert set(learnt(elmo.mixes)) == {mix}
-    assert set(learnt(bilm.readers)) == {readers}
+    assert set(learnt(bilm.lstms)) == {readers}
     assert set(learnt(bilm.encoder)) == {encoder}
 
 
@@ -112,14 +113,14 @@ def test_dropout_is_for_training(bilm):
 
 def test_chosen_layers_are_mixed(bilm):
     top = Elmo(bilm, dropout=0.0, layers=[2])(SENTENCES).vectors[0]
-    layers, _ = bilm(Batch.from_sentences(SENTENCES, ByteAlphabet(20)))
+    layers, _ = bilm(Batch.from_sentences(SENTENCES, CharacterIndexer(20)))
     torch.testing.assert_close(top[0], layers[2, 0, 1:5])
 
 
 @pytest.mark.parametrize("way", ["bilm-tf", "allennlp"])
 def test_the_ancestors_count_other_words_when_they_normalise(bilm, way):
     mixed = Elmo(bilm, dropout=0.0, normalize=way, layers=[1])(SENTENCES).vectors[0]
-    batch = Batch.from_sentences(SENTENCES, ByteAlphabet(20))
+    batch = Batch.from_sentences(SENTENCES, CharacterIndexer(20))
     layer = bilm(batch)[0][1]
     counted = layer[batch.mask] if way == "allennlp" else torch.cat([layer[0, 1:5], layer[1, 1:3]])
     expected = (layer[0, 1:5] - counted.mean()) / counted.var(unbiased=False).sqrt()
@@ -182,8 +183,12 @@ def test_text_as_one_string_is_refused(bilm):
 
 def test_a_word_level_model_takes_batches():
     vocabulary = Vocabulary(["<S>", "</S>", "<UNK>", "cat"])
-    bilm = BiLM(BiLMConfig(dim=6, cell_dim=10, layers=1, characters=None, table_words=4))
-    batch = Batch.from_sentences([["cat", "dog"]], WordAlphabet(vocabulary))
+    bilm = BiLM(
+        BiLMConfig(
+            projection_size=6, cell_size=10, num_layers=1, characters=None, vocabulary_size=4
+        )
+    )
+    batch = Batch.from_sentences([["cat", "dog"]], WordIndexer(vocabulary))
     assert Elmo(bilm)(batch).vectors[0].shape == (1, 2, 12)
     with pytest.raises(InputError, match="a word-level model knows its words only by"):
         Elmo(bilm)([["cat"]])

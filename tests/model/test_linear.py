@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from elmokit.model.linear import make_product
+from elmokit.model.linear import pack_linear
 
 PRECISIONS = {"float32": 1e-6, "half": 2e-3, "int8": 0.05}
 
@@ -15,7 +15,7 @@ def test_a_product_is_the_product_within_its_precision(precision, rows, biased):
     exact = torch.nn.functional.linear(vectors.double(), weight.double()).float()
     if bias is not None:
         exact = exact + bias
-    product = make_product(weight, bias, precision)
+    product = pack_linear(weight, bias, precision)
     difference = (product(vectors) - exact).abs()
     assert difference.max() < PRECISIONS[precision] * 3
     if precision != "float32":
@@ -24,7 +24,7 @@ def test_a_product_is_the_product_within_its_precision(precision, rows, biased):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_product_can_be_added(precision):
-    product = make_product(torch.randn(12, 5), None, precision)
+    product = pack_linear(torch.randn(12, 5), None, precision)
     rows, sums = torch.randn(3, 5), torch.randn(3, 12)
     expected = sums + product(rows)
     out = torch.empty(3, 12)
@@ -36,14 +36,14 @@ def test_a_product_can_be_added(precision):
 def test_weights_of_zero_give_zero(precision):
     weight = torch.randn(4, 8)
     weight[1] = 0
-    assert not make_product(weight, None, precision)(torch.randn(2, 8))[:, 1].any()
+    assert not pack_linear(weight, None, precision)(torch.randn(2, 8))[:, 1].any()
 
 
 def test_each_output_of_int8_has_its_own_scale():
     weight = torch.randn(2, 64)
     weight[1] *= 1000
     vectors = torch.randn(10, 64)
-    product = make_product(weight, None, "int8")(vectors)
+    product = pack_linear(weight, None, "int8")(vectors)
     exact = vectors @ weight.t()
     for output in range(2):
         error = (product[:, output] - exact[:, output]).abs().max() / exact[:, output].abs().max()
@@ -52,7 +52,7 @@ def test_each_output_of_int8_has_its_own_scale():
 
 @pytest.mark.parametrize(("outputs", "inputs"), [(4096, 128), (128, 1024), (60, 25), (6, 12)])
 def test_a_float32_row_has_the_same_bits_beside_any_number_of_others(outputs, inputs):
-    product = make_product(torch.randn(outputs, inputs), torch.randn(outputs), "float32")
+    product = pack_linear(torch.randn(outputs, inputs), torch.randn(outputs), "float32")
     rows = torch.randn(200, inputs)
     whole = product(rows)
     for start in (0, 1, 2, 5):

@@ -3,11 +3,17 @@ import torch
 from torch.autograd import gradcheck
 
 from elmokit.config import BiLMConfig
-from elmokit.model.lstm import ProjectedLSTM, Reader
+from elmokit.model.lstm import LSTMStack, ProjectedLSTM
 
 
 def config(**changes):
-    base = {"dim": 3, "cell_dim": 5, "layers": 2, "characters": None, "table_words": 4}
+    base = {
+        "projection_size": 3,
+        "cell_size": 5,
+        "num_layers": 2,
+        "characters": None,
+        "vocabulary_size": 4,
+    }
     return BiLMConfig(**{**base, **changes})
 
 
@@ -15,9 +21,9 @@ def config(**changes):
     "changes",
     [
         {},
-        {"dim": 5},
-        {"cell_clip": None, "output_clip": None},
-        {"cell_clip": 0.2, "output_clip": 0.1},
+        {"projection_size": 5},
+        {"cell_clip": None, "projection_clip": None},
+        {"cell_clip": 0.2, "projection_clip": 0.1},
     ],
     ids=["projected", "no projection", "no clips", "tight clips"],
 )
@@ -25,9 +31,11 @@ def test_gradients_are_right(changes):
     shape = config(**changes)
     layer = ProjectedLSTM(shape).double()
     sizes = [3, 3, 2, 1]
-    vectors = torch.randn(sum(sizes), shape.dim, dtype=torch.float64, requires_grad=True)
-    output = 0.05 * torch.randn(3, shape.dim, dtype=torch.float64)
-    memory = 0.1 * torch.randn(3, shape.cell_dim, dtype=torch.float64)
+    vectors = torch.randn(
+        sum(sizes), shape.projection_size, dtype=torch.float64, requires_grad=True
+    )
+    output = 0.05 * torch.randn(3, shape.projection_size, dtype=torch.float64)
+    memory = 0.1 * torch.randn(3, shape.cell_size, dtype=torch.float64)
     inputs = (vectors, output.requires_grad_(), memory.requires_grad_(), *layer.parameters())
 
     def run(vectors, output, memory, *_):
@@ -38,7 +46,7 @@ def test_gradients_are_right(changes):
 
 def test_gradients_equal_those_of_a_plain_loop():
     """Float32, a batch with sentences of several lengths, autograd as the second opinion."""
-    shape = config(dim=4, cell_dim=8)
+    shape = config(projection_size=4, cell_size=8)
     layer = ProjectedLSTM(shape)
     sizes = [3, 2, 2, 1]
     vectors = torch.randn(sum(sizes), 4, requires_grad=True)
@@ -93,7 +101,7 @@ def test_the_state_given_is_not_touched():
 
 
 def test_nothing_is_said_beyond_the_clips():
-    shape = config(cell_clip=0.4, output_clip=0.3)
+    shape = config(cell_clip=0.4, projection_clip=0.3)
     layer = ProjectedLSTM(shape)
     with torch.no_grad():
         layer.input_weight.mul_(50)
@@ -103,7 +111,7 @@ def test_nothing_is_said_beyond_the_clips():
 
 
 def test_layers_above_the_top_do_not_move():
-    reader = Reader(config())
+    reader = LSTMStack(config())
     state = torch.ones(2, 1, 3), torch.ones(2, 1, 5)
     with torch.no_grad():
         said, output, memory = reader(torch.randn(2, 3), [1, 1], *state, top=1)

@@ -11,11 +11,15 @@ from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import Sample, Softmax, sampled_loss
 
 torch.manual_seed(0)
-characters = CharacterConfig(width=8, character_dim=4, filters=((1, 8), (2, 8)), highways=1)
-bilm = BiLM(BiLMConfig(dim=16, cell_dim=24, layers=2, characters=characters))
+characters = CharacterConfig(
+    max_characters=8, embedding_size=4, filters=((1, 8), (2, 8)), highway_layers=1
+)
+bilm = BiLM(BiLMConfig(
+    projection_size=16, cell_size=24, num_layers=2, characters=characters
+))
 softmax, targets = Softmax(30, 16), torch.randint(30, (9,))
 sample = Sample.all_of(30, like=softmax.weight)
-weights = [*bilm.encoder.parameters(), *bilm.readers[0].parameters(), *softmax.parameters()]
+weights = [*bilm.encoder.parameters(), *bilm.lstms[0].parameters(), *softmax.parameters()]
 chars, sizes = torch.randint(1, 200, (9, 8)), [4, 3, 2]
 state = torch.zeros(2, 4, 16), torch.zeros(2, 4, 24)
 
@@ -23,7 +27,7 @@ state = torch.zeros(2, 4, 16), torch.zeros(2, 4, 24)
 def gradients(short):
     with torch.autocast("cpu", torch.bfloat16, enabled=short):
         vectors = bilm.encode(chars)
-        said, output, memory = bilm.readers[0](vectors, sizes, *state, 2)
+        said, output, memory = bilm.lstms[0](vectors, sizes, *state, 2)
         loss = sampled_loss(said[-1], targets, softmax.weight, softmax.bias, sample)
     assert {part.dtype for part in (vectors, *said, output, memory, loss)} == {torch.float32}
     return said[-1].detach(), loss.detach(), torch.autograd.grad(loss, weights)

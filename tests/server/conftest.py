@@ -10,8 +10,8 @@ import pytest
 from fastapi import APIRouter, Request
 
 import elmokit
-from elmokit.explore.build import build_index
-from elmokit.explore.index import Index
+from elmokit.search.build import build_index
+from elmokit.search.index import Index
 from elmokit.server.desk import Desk
 from elmokit.server.exchange import EXCHANGE
 from elmokit.server.files import file_routes

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from elmokit.explore.build import build_index
+from elmokit.search.build import build_index
 from elmokit.server.desk import Desk
 from elmokit.server.files import file_routes
 from elmokit.server.forms import LearntMix

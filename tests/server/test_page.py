@@ -12,9 +12,9 @@ import pytest
 import elmokit
 import elmokit.server
 from elmokit.errors import FormatError
-from elmokit.explore.projection import project_pca
-from elmokit.explore.similarity import compare_words
 from elmokit.formats import ENGLISH
+from elmokit.search.projection import project_pca
+from elmokit.search.similarity import compare_words
 from elmokit.server.shelf import Shelf, read_mixes, read_shipped_mixes
 from waiting import wait_until
 
@@ -71,7 +71,7 @@ def test_uses_stand_where_pca_puts_them_but_for_the_axes_signs(served, language_
     found = served.told("/uses", {"word": " bank ", "texts": TEXTS})
     used = [(use["words"][use["place"]], use["words"][0]) for use in found["uses"]]
     assert used == [("bank", "A"), ("Bank", "The"), ("banks", "The"), ("bank", "my")]
-    assert len(found["layers"]) == language_model.layers
+    assert len(found["layers"]) == language_model.num_layers
     arrays = language_model.embed([use["words"] for use in found["uses"]])
     for layer, plane in enumerate(found["layers"]):
         places = [use["place"] for use in found["uses"]]
@@ -177,7 +177,7 @@ def test_what_ships_with_the_english_model_has_its_layers():
     assert bool(mixes) == (ENGLISH / "mixes.json").exists()
     for mix in mixes:
         assert mix.place in ("input", "output")
-        assert len(mix.shares) == english.layers
+        assert len(mix.shares) == english.num_layers
         assert sum(mix.shares) == pytest.approx(1, abs=1e-3)
 
 

@@ -9,10 +9,10 @@ from functools import partial
 import pytest
 
 from elmokit.errors import ServiceError
-from elmokit.explore.build import build_index
-from elmokit.explore.index import Index
-from elmokit.explore.postgres.address import Address
-from elmokit.explore.sample import index_sample
+from elmokit.search.build import build_index
+from elmokit.search.index import Index
+from elmokit.search.postgres.address import Address
+from elmokit.search.sample import index_sample
 from elmokit.server.client import Client
 from elmokit.server.shelf import Shelf
 from waiting import wait_until

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import elmokit
-from elmokit.claim import Claim
+from elmokit.atomic import Claim
 from elmokit.errors import ConfigError, FormatError, InputError, NumericError, OutputError
 from elmokit.tasks import checkpoint, folder, plain
 from elmokit.tasks import learn as story
@@ -25,7 +25,7 @@ from elmokit.tasks.folder import load_trained
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.learn import learn
 from elmokit.tasks.lexicon import read_vectors
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.tagger import Tagger
 from made import make_folder
 from toys import EXAMPLES, changed, sized
@@ -429,20 +429,20 @@ def test_a_full_disk_is_one_clear_line(tmp_path):
 
 def test_settings_that_cannot_be_are_refused():
     with pytest.raises(ConfigError, match="hidden is 0, expected more than 0"):
-        Settings(hidden=0)
+        TaskSettings(hidden=0)
     with pytest.raises(ConfigError, match=r"dropout is 1.0, expected 0 to below 1"):
-        Settings(dropout=1.0)
+        TaskSettings(dropout=1.0)
     with pytest.raises(ConfigError, match="word_dim and characters cannot both be 0"):
-        Settings(elmo="none", word_dim=0, characters=0)
+        TaskSettings(elmo="none", word_dim=0, characters=0)
     with pytest.raises(ConfigError, match="no vectors are given"):
-        Settings(freeze_vectors=True)
+        TaskSettings(freeze_vectors=True)
     with pytest.raises(ConfigError, match="seed is 9223372036854775808"):
-        Settings(seed=2**63)
+        TaskSettings(seed=2**63)
     for useless in ({"tune": True}, {"layers": (2,)}):
         with pytest.raises(ConfigError, match="elmo is 'none': there are no layers"):
-            Settings(elmo="none", **useless)
+            TaskSettings(elmo="none", **useless)
     with pytest.raises(ConfigError, match=r"layers is \(0, 0\), expected each once"):
-        Settings(layers=(0, 0))
+        TaskSettings(layers=(0, 0))
 
 
 def test_a_folder_of_something_else_is_one_clear_line(tmp_path, model):
@@ -554,8 +554,8 @@ def test_a_run_killed_while_it_saves_keeps_the_head_before(
 
     def save(trained, *rest):
         if best:
-            monkeypatch.setattr(folder, "write_whole", dying(folder.write_whole, 0))
-            monkeypatch.setattr(folder, "name_whole", dying(folder.name_whole, 1))
+            monkeypatch.setattr(folder, "write_atomically", dying(folder.write_atomically, 0))
+            monkeypatch.setattr(folder, "rename_atomically", dying(folder.rename_atomically, 1))
         folder.save_trained(trained, *rest)
         best.append(copy.deepcopy(trained.head.state_dict()))
 

@@ -6,7 +6,7 @@ import torch
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import Lexicon
 from elmokit.tasks.words import WordVectors
-from elmokit.text.alphabet import ByteAlphabet
+from elmokit.vocab import CharacterIndexer
 from toys import changed, sentence
 
 SENTENCES = [sentence(number) for number in range(12)]
@@ -149,5 +149,5 @@ def test_only_words_that_are_read_tell_what_characters_usually_say():
     once = words.usual.clone()
     words([("<S>",)])
     assert torch.equal(words.usual, once)
-    rows, _ = ByteAlphabet(words.encoder.config.width).encode(["cat"])
+    rows, _ = CharacterIndexer(words.encoder.config.max_characters).encode(["cat"])
     torch.testing.assert_close(once, words.encoder(torch.from_numpy(rows))[0].detach())

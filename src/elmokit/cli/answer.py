@@ -100,10 +100,10 @@ def _answer(
 ) -> None:
     from elmokit.tasks.folder import load_trained  # noqa: PLC0415
     from elmokit.tasks.plain import words_by  # noqa: PLC0415
-    from elmokit.text.split import check_splitter  # noqa: PLC0415
+    from elmokit.tokenizers import check_tokenizer  # noqa: PLC0415
 
     if split is not None:
-        check_splitter(split)
+        check_tokenizer(split)
     with lines_of(source, text) as lines:
         trained = load_trained(folder, device=device)
         if trained.task.name not in tasks:

@@ -55,6 +55,6 @@ def dump(
             if what == "words":
                 count = elmokit.dump_words(embedder, target, (line.strip(" \t") for line in lines))
             else:
-                sentences = (words for line in lines for words in embedder.split(line))
+                sentences = (words for line in lines for words in embedder.tokenize(line))
                 count = elmokit.dump_states(embedder, target, sentences)
     typer.echo(f"{target}: {count:,} {'sentences' if what == 'states' else 'words'}", err=True)

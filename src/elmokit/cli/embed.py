@@ -19,7 +19,7 @@ from elmokit.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from elmokit.file import Form
+    from elmokit.embed_file import Form
 
 
 def embed(

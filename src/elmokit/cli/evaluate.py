@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 import elmokit
+from elmokit.atomic import write_atomically
 from elmokit.cli.options import (
     Device,
     Model,
@@ -21,11 +22,9 @@ from elmokit.cli.options import (
     tell,
 )
 from elmokit.errors import InputError
-from elmokit.whole import write_whole
 
 if TYPE_CHECKING:
-    from elmokit.ask.perplexity import Perplexity
-    from elmokit.ask.score import Score
+    from elmokit.scoring import Perplexity, Score
 
 
 def evaluate(
@@ -85,7 +84,7 @@ def evaluate(
         "forward": found.forward,
         "backward": found.backward,
         "average": found.average,
-        "both": found.both,
+        "both": found.geometric_mean,
         "words": found.words,
         "unknown": found.unknown,
         "predictions": found.predictions,
@@ -147,7 +146,7 @@ def _evaluate(scores: "Iterator[Score]", per_sentence: Path | None) -> "Perplexi
         file.write(b"words\tunknown\tforward\tbackward\tperplexity\tsentence\n")
         found.append(elmokit.Perplexity.of(_written(scores, file)))
 
-    write_whole(per_sentence, write)
+    write_atomically(per_sentence, write)
     return found[0]
 
 

@@ -9,7 +9,7 @@ from elmokit.cli.options import Device, Model, PrecisionWay, Split, load, tell
 from elmokit.errors import InputError
 
 if TYPE_CHECKING:
-    from elmokit.explore.passages import Unit
+    from elmokit.search.passages import Unit
 
 index = typer.Typer(
     name="index",
@@ -78,8 +78,8 @@ def build(
 
     Example: elmo index build wiki/*.txt --paragraphs --out wiki.index
     """
-    from elmokit.explore.build import build_index  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.explore.place import is_address  # noqa: PLC0415
+    from elmokit.search.build import build_index  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.search.place import is_address  # noqa: PLC0415
 
     place = store if out is None else out
     if place is None or None not in (out, store):
@@ -116,7 +116,7 @@ def add(
 
     Example: elmo index add wiki.index news.txt
     """
-    from elmokit.explore.index import Index  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
 
     with Index.open(place, load(model, device=device, precision=precision)) as opened:
         added = opened.add(corpus)
@@ -139,7 +139,7 @@ def delete(
 
     Example: elmo index delete wiki.index 17 42 --file news.txt
     """
-    from elmokit.explore.index import Index  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
 
     with Index.open(place, load(model)) as opened:
         gone = [*(ids or ()), *(id_ for name in file or () for id_ in opened.passages_of(name))]

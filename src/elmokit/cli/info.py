@@ -39,25 +39,27 @@ def info(
         return sum(parameter.numel() for parameter in module.parameters())
 
     facts: dict[str, object] = {
-        "input": "words" if characters is None else f"characters, {characters.width} a word",
+        "input": "words"
+        if characters is None
+        else f"characters, {characters.max_characters} a word",
         "directions": ", ".join(config.directions),
-        "layers": config.layers + 1,
-        "vector": config.vector_dim,
-        "memory": config.cell_dim,
-        "skip connections": config.skip,
-        "clips": [config.cell_clip, config.output_clip],
+        "layers": config.num_layers + 1,
+        "vector": config.output_size,
+        "memory": config.cell_size,
+        "skip connections": config.skip_connections,
+        "clips": [config.cell_clip, config.projection_clip],
         "encoder parameters": parameters(bilm.encoder),
-        "reader parameters": parameters(bilm.readers),
+        "reader parameters": parameters(bilm.lstms),
         "softmax words": None if softmax is None else softmax.words,
         "vocabulary": None if pretrained.vocabulary is None else len(pretrained.vocabulary),
-        "split": pretrained.split,
+        "split": pretrained.tokenizer,
         "hash": pretrained.fingerprint(),
     }
     if characters is not None:
         facts |= {
             "filters": [list(pair) for pair in characters.filters],
             "activation": characters.activation,
-            "highways": characters.highways,
+            "highways": characters.highway_layers,
         }
     if as_json:
         typer.echo(json.dumps(facts))

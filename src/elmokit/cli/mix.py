@@ -9,7 +9,7 @@ import typer
 from elmokit.cli.options import tell
 
 if TYPE_CHECKING:
-    from elmokit.explore.mix import Shares
+    from elmokit.search.mix import Shares
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="What elmo train made.")]
 
@@ -41,7 +41,7 @@ def mix(
 
 def plot_mixes(mixes: Sequence["Shares"], out: Path) -> None:
     """Draw the mixes of trained heads."""
-    from elmokit.explore.mix import draw_mix  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.search.mix import draw_mix  # noqa: PLC0415  (torch takes seconds)
 
     draw_mix(out, mixes)
     tell(f"{out}: {len(mixes)} mixes")
@@ -49,7 +49,7 @@ def plot_mixes(mixes: Sequence["Shares"], out: Path) -> None:
 
 def read_mixes(folders: Sequence[Path]) -> list["Shares"]:
     """The mixes of trained heads, folder by folder."""
-    from elmokit.explore.mix import Shares  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.search.mix import Shares  # noqa: PLC0415  (torch takes seconds)
     from elmokit.tasks.folder import load_trained  # noqa: PLC0415
 
     mixes = []

@@ -9,8 +9,7 @@ import typer
 
 import elmokit
 from elmokit.errors import InputError
-from elmokit.text.files import PACKED, STDIN, TextFile
-from elmokit.text.lines import read_lines
+from elmokit.files import PACKED, STDIN, TextFile, read_lines
 
 if TYPE_CHECKING:
     from elmokit.embedder import Embedder

@@ -56,18 +56,18 @@ def senses(
 
     Example: elmo plot senses bank sentences.txt --out bank.svg
     """
-    from elmokit.explore.picture import check_picture  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.explore.projector import write_projector  # noqa: PLC0415
-    from elmokit.explore.senses import draw_senses  # noqa: PLC0415
-    from elmokit.explore.uses import embed_uses, find_uses  # noqa: PLC0415
+    from elmokit.search.picture import check_picture  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.search.projector import write_projector  # noqa: PLC0415
+    from elmokit.search.senses import draw_senses  # noqa: PLC0415
+    from elmokit.search.uses import embed_uses, find_uses  # noqa: PLC0415
 
     check_picture(out)
     check_utf8(word)
     with lines_of(source, text) as lines:
         embedder = load(model, split=split, device=device)
-        layers = _layers(layer, embedder.layers)
+        layers = _layers(layer, embedder.num_layers)
         name = "--text" if source is None else source
-        uses = find_uses(word, lines, name=name, split=embedder.split, prefix=prefix)
+        uses = find_uses(word, lines, name=name, split=embedder.tokenize, prefix=prefix)
     vectors = embed_uses(embedder, uses)
     groups = draw_senses(out, uses, vectors, layers=layers, clusters=clusters, tsne=tsne, seed=seed)
     if projector is not None:
@@ -89,14 +89,16 @@ def similarity(
 
     Example: elmo plot similarity "He sat on the bank." "The bank lent money."
     """
-    from elmokit.explore.picture import check_picture  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.explore.similarity import compare_words, draw_similarity  # noqa: PLC0415
+    from elmokit.search.picture import check_picture  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.search.similarity import compare_words, draw_similarity  # noqa: PLC0415
 
     check_picture(out)
     check_utf8(first, second)
     embedder = load(model, split=split, device=device)
-    layers = _layers(layer, embedder.layers)
-    one, other = ([w for words in embedder.split(text) for w in words] for text in (first, second))
+    layers = _layers(layer, embedder.num_layers)
+    one, other = (
+        [w for words in embedder.tokenize(text) for w in words] for text in (first, second)
+    )
     draw_similarity(out, one, other, compare_words(embedder, one, other), layers=layers)
     tell(f"{out}: {len(one)} by {len(other)} words")
 
@@ -124,7 +126,7 @@ def curve(
 
     Example: elmo plot curve run --out curve.svg
     """
-    from elmokit.explore.curve import draw_curve, read_curves  # noqa: PLC0415  (numpy, later)
+    from elmokit.search.curve import draw_curve, read_curves  # noqa: PLC0415  (numpy, later)
 
     curves = read_curves(run)
     draw_curve(out, curves)

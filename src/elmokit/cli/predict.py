@@ -8,7 +8,7 @@ import typer
 from elmokit.cli.options import Device, Model, Split, StateWay, Text, lines_of, load
 
 if TYPE_CHECKING:
-    from elmokit.ask.predict import Guess
+    from elmokit.generation import Prediction
 
 
 def predict(
@@ -44,7 +44,7 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON a text.")] = False,
     text: Text = None,
 ) -> None:
-    """Guess words: after a text, before it, or in its gaps; or draw whole sentences.
+    """Prediction words: after a text, before it, or in its gaps; or draw whole sentences.
 
     With --sample --previous, sentences are drawn backward, that end in the text.
 
@@ -80,7 +80,7 @@ def predict(
                 _show_words(line, [found], as_json=as_json)
 
 
-def _show_words(text: str, places: "list[list[Guess]]", *, as_json: bool) -> None:
+def _show_words(text: str, places: "list[list[Prediction]]", *, as_json: bool) -> None:
     """The text, and under it the words for each place, with their probabilities."""
     if as_json:
         typer.echo(json.dumps({"text": text, "words": places}, ensure_ascii=False))

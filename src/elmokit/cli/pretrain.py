@@ -40,10 +40,10 @@ def pretrain(
     Example: elmo pretrain prepared --config tiny --out run --epochs 3
     """
     from elmokit import formats  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.lm.corpus import Corpus  # noqa: PLC0415
-    from elmokit.lm.estimate import estimate  # noqa: PLC0415
-    from elmokit.lm.settings import read_settings  # noqa: PLC0415
-    from elmokit.lm.trainer import pretrain as train  # noqa: PLC0415
+    from elmokit.pretrain.corpus import Corpus  # noqa: PLC0415
+    from elmokit.pretrain.dry_run import estimate  # noqa: PLC0415
+    from elmokit.pretrain.settings import read_settings  # noqa: PLC0415
+    from elmokit.pretrain.trainer import pretrain as train  # noqa: PLC0415
 
     chosen = read_settings(config, settings_of(context.args))
     if settings:

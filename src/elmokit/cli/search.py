@@ -31,7 +31,7 @@ def search(
 
     Example: elmo search uses.index --word play "He will play the violin."
     """
-    from elmokit.explore.index import Index  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
 
     if any_word and word is None:
         raise InputError("--any was given without --word")

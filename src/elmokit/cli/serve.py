@@ -81,8 +81,8 @@ def serve(
     Example: elmo serve --port 8000
     """
     try:
-        from elmokit.explore.index import Index  # noqa: PLC0415  (torch takes seconds)
-        from elmokit.explore.sample import index_sample  # noqa: PLC0415
+        from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
+        from elmokit.search.sample import index_sample  # noqa: PLC0415
         from elmokit.server.crew import Crew, usual_size  # noqa: PLC0415
         from elmokit.server.desk import Desk  # noqa: PLC0415
         from elmokit.server.files import file_routes  # noqa: PLC0415
@@ -130,7 +130,7 @@ def serve(
             threads=threads if processes == 1 else 1,
             cache_bytes=_CACHE_BYTES // (processes if processes == 1 else processes + 1),
         )
-        embedder.split("Once.")  # the first text takes a second
+        embedder.tokenize("Once.")  # the first text takes a second
         shelf.mixes = read_mixes(tasks) if tasks else read_shipped_mixes(embedder)
         shelf.open_index = lambda: (
             index_sample(embedder) if index is None else Index.open(index, embedder)

@@ -59,7 +59,7 @@ def train(
     """
     from elmokit.device import find_device  # noqa: PLC0415  (torch takes seconds)
     from elmokit.embedder import Embedder  # noqa: PLC0415
-    from elmokit.lm.adapt import adapt as read_first  # noqa: PLC0415
+    from elmokit.pretrain.finetune import adapt as read_first  # noqa: PLC0415
     from elmokit.settings import to_toml  # noqa: PLC0415
     from elmokit.tasks.catalog import TASKS  # noqa: PLC0415
     from elmokit.tasks.folder import text_for  # noqa: PLC0415
@@ -100,7 +100,7 @@ def train(
 
 def _times(task: "Task", elmo: "Embedder", given: int | None) -> int:
     """How often the biLM first reads the text; unless it is told to, only one that can."""
-    from elmokit.lm.adapt import lacking  # noqa: PLC0415
+    from elmokit.pretrain.finetune import lacking  # noqa: PLC0415
 
     if given is not None:
         return given

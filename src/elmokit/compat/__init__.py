@@ -1,1 +1,1 @@
-"""The ancestors' faces: what old programs call, done by elmokit."""
+"""APIs of other ELMo packages."""

@@ -1,4 +1,4 @@
-"""Files become models: every quirk of every foreign file lives here, and nowhere else."""
+"""InferenceSession, writing and converting models in every supported format."""
 
 import os
 import shutil
@@ -8,12 +8,12 @@ import zlib
 from pathlib import Path
 from typing import Literal
 
+from elmokit.atomic import rename_atomically
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.formats import native
 from elmokit.formats.bilm_tf import read_bilm_tf, write_bilm_tf
 from elmokit.formats.pretrained import Pretrained
-from elmokit.text.vocabulary import write_vocabulary
-from elmokit.whole import name_whole
+from elmokit.vocab import write_vocabulary
 
 __all__ = ["Pretrained", "convert", "load", "save"]
 
@@ -88,7 +88,7 @@ def save(
                 write_vocabulary(pretrained.vocabulary, unfinished / "vocab.txt")
         else:
             raise InputError(f"format is {format!r}, expected 'elmokit' or 'bilm-tf'")
-        name_whole(unfinished, target)
+        rename_atomically(unfinished, target)
     except OSError as error:
         raise OutputError(f"{target}: cannot be written ({error.strerror or error})") from None
     finally:

@@ -1,4 +1,4 @@
-"""options.json and weights.hdf5 become a model, and back: bilm-tf, AllenNLP, NLPL, SeqVec."""
+"""The HDF5 weights of bilm-tf and AllenNLP."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,12 +12,11 @@ import torch
 
 from elmokit.config import BiLMConfig, CharacterConfig
 from elmokit.errors import ConfigError, FormatError, InputError
-from elmokit.formats.options import Options, read_options, write_options
+from elmokit.formats.bilm_tf_options import Options, read_options, write_options
 from elmokit.formats.pretrained import Pretrained
-from elmokit.model.bilm import BiLM
-from elmokit.model.language_model import LanguageModel
+from elmokit.model.bilm import BiLM, LanguageModel
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
-from elmokit.text.vocabulary import read_vocabulary
+from elmokit.vocab import read_vocabulary
 
 Array = npt.NDArray[np.float32]
 
@@ -43,11 +42,11 @@ def read_bilm_tf(options: Path, weights: Path, *, split: str | None = None) -> P
             for name, ours in zip(dataset.parameters, dataset.ours(array), strict=True):
                 tensors[name] = torch.from_numpy(ours).contiguous()  # torch turns with all cores
     with torch.device("meta"):
-        softmax = None if words is None else Softmax(words, config.dim)
+        softmax = None if words is None else Softmax(words, config.projection_size)
         model = LanguageModel(BiLM(config), softmax)
     model.load_state_dict(tensors, assign=True)
     beside = weights.parent / "vocab.txt"
-    has_words = words is not None or config.table_words is not None
+    has_words = words is not None or config.vocabulary_size is not None
     vocabulary = read_vocabulary(beside) if has_words and beside.is_file() else None
     return Pretrained(model, vocabulary, split or described.elmokit.split, described.elmokit.card)
 
@@ -109,24 +108,24 @@ class _Dataset:
 def _datasets(config: BiLMConfig, *, softmax_words: int | None) -> Iterator[_Dataset]:
     """Every dataset that a model of this shape has."""
     if config.characters is not None:
-        yield from _encoder_datasets(config.characters, config.dim)
+        yield from _encoder_datasets(config.characters, config.projection_size)
     else:
-        assert config.table_words is not None
-        yield _table("embedding", config.table_words, config.dim)
+        assert config.vocabulary_size is not None
+        yield _table("embedding", config.vocabulary_size, config.projection_size)
     for place in range(len(config.directions)):
-        for layer in range(config.layers):
+        for layer in range(config.num_layers):
             yield from _reader_datasets(config, place, layer)
     if softmax_words is not None:
-        yield _Dataset("softmax/W", (softmax_words, config.dim), ("softmax.weight",))
+        yield _Dataset("softmax/W", (softmax_words, config.projection_size), ("softmax.weight",))
         yield _Dataset("softmax/b", (softmax_words,), ("softmax.bias",))
 
 
 def _encoder_datasets(characters: CharacterConfig, dim: int) -> Iterator[_Dataset]:
-    features = characters.features
+    features = characters.num_filters
     # The file has no row for padding words.
-    yield _table("char_embed", characters.alphabet_size - 1, characters.character_dim)
+    yield _table("char_embed", characters.num_characters - 1, characters.embedding_size)
     for place, (seen, made) in enumerate(characters.filters):
-        shape = 1, seen, characters.character_dim, made
+        shape = 1, seen, characters.embedding_size, made
         yield _Dataset(
             f"CNN/W_cnn_{place}",
             shape,
@@ -135,7 +134,7 @@ def _encoder_datasets(characters: CharacterConfig, dim: int) -> Iterator[_Datase
             lambda array, shape=shape: array.T.reshape(shape),
         )
         yield _Dataset(f"CNN/b_cnn_{place}", (made,), (f"bilm.encoder.filters.{place}.bias",))
-    for place in range(characters.highways):
+    for place in range(characters.highway_layers):
         # What bilm-tf calls carry is the gate of the reworked vector.
         for theirs, ours in (("carry", "gate"), ("transform", "rework")):
             name, parameter = f"CNN_high_{place}", f"bilm.encoder.highways.{place}.{ours}"
@@ -148,9 +147,9 @@ def _encoder_datasets(characters: CharacterConfig, dim: int) -> Iterator[_Datase
 
 
 def _reader_datasets(config: BiLMConfig, place: int, layer: int) -> Iterator[_Dataset]:
-    dim, cell_dim = config.dim, config.cell_dim
+    dim, cell_dim = config.projection_size, config.cell_size
     name = f"RNN_{place}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-    parameter = f"bilm.readers.{place}.layers.{layer}"
+    parameter = f"bilm.lstms.{place}.layers.{layer}"
     yield _Dataset(
         f"{name}/W_0",
         (2 * dim, 4 * cell_dim),

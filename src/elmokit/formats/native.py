@@ -1,4 +1,4 @@
-"""A folder becomes a model, and back: config.json, model.safetensors, vocabulary.txt, README.md."""
+"""elmokit's own model folder: config.json, model.safetensors, vocabulary.txt, README.md."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -11,16 +11,20 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
-from elmokit.config import BiLMConfig
+from elmokit.atomic import write_atomically
+from elmokit.config import BiLMConfig, parse_record
 from elmokit.errors import FormatError
-from elmokit.formats.pretrained import Pretrained
-from elmokit.formats.record import read_record
-from elmokit.model.bilm import BiLM, State
-from elmokit.model.language_model import LanguageModel
+from elmokit.formats.pretrained import (
+    Pretrained,
+    config_fields,
+    parameter_name,
+    stored_config,
+    stored_name,
+)
+from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
-from elmokit.text.split import check_splitter
-from elmokit.text.vocabulary import read_vocabulary, write_vocabulary
-from elmokit.whole import write_whole
+from elmokit.tokenizers import check_tokenizer
+from elmokit.vocab import read_vocabulary, write_vocabulary
 
 CONFIG, WEIGHTS, VOCABULARY, CARD = (
     "config.json", "model.safetensors", "vocabulary.txt", "README.md"
@@ -47,25 +51,29 @@ class _Description:
                 f"softmax_cutoffs is {self.softmax_cutoffs}, expected rising numbers below "
                 f"softmax_words ({self.softmax_words})"
             )
-        check_splitter(self.split)
+        check_tokenizer(self.split)
 
     def softmax(self) -> Softmax | AdaptiveSoftmax | None:
         """The softmax, not yet filled."""
         if self.softmax_words is None:
             return None
         if self.softmax_cutoffs is None:
-            return Softmax(self.softmax_words, self.bilm.dim)
-        return AdaptiveSoftmax(self.softmax_words, self.bilm.dim, self.softmax_cutoffs)
+            return Softmax(self.softmax_words, self.bilm.projection_size)
+        return AdaptiveSoftmax(self.softmax_words, self.bilm.projection_size, self.softmax_cutoffs)
 
 
 def read_native(folder: Path, *, split: str | None = None) -> Pretrained:
     """The model of a folder that `write_native` made."""
-    described = read_record(folder / CONFIG, _Description, "the config.json of an elmokit model")
+    described = _read_description(folder / CONFIG)
     with torch.device("meta"):
         model = LanguageModel(BiLM(described.bilm), described.softmax())
     weights = folder / WEIGHTS
-    tensors = read_tensors(weights, {name: t.shape for name, t in model.state_dict().items()})
-    model.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
+    shapes = {stored_name(name): tensor.shape for name, tensor in model.state_dict().items()}
+    tensors = {
+        parameter_name(name): tensor.float()
+        for name, tensor in read_tensors(weights, shapes).items()
+    }
+    model.load_state_dict(tensors, assign=True)
     vocabulary, card = folder / VOCABULARY, folder / CARD
     return Pretrained(
         model,
@@ -81,14 +89,17 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
     described = _Description(
         "elmokit",
         1,
-        pretrained.split,
+        pretrained.tokenizer,
         None if model.softmax is None else model.softmax.words,
         model.bilm.config,
         model.softmax.cutoffs if isinstance(model.softmax, AdaptiveSoftmax) else None,
     )
-    (folder / CONFIG).write_text(json.dumps(asdict(described), indent=2) + "\n", encoding="utf-8")
+    stored = {**asdict(described), "bilm": stored_config(described.bilm)}
+    (folder / CONFIG).write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
     tensors = {
-        name: tensor.detach().to("cpu", torch.float16 if half else torch.float32).contiguous()
+        stored_name(name): tensor.detach()
+        .to("cpu", torch.float16 if half else torch.float32)
+        .contiguous()
         for name, tensor in model.state_dict().items()
     }
     try:
@@ -103,30 +114,44 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
     (folder / CARD).write_text(card, encoding="utf-8")
 
 
+def _read_description(path: Path) -> _Description:
+    expected = "the config.json of an elmokit model"
+    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
+    try:
+        stored = json.loads(text)
+    except ValueError:
+        stored = None
+    if isinstance(stored, dict) and "bilm" in stored:
+        text = json.dumps({**stored, "bilm": config_fields(stored["bilm"])}).encode()
+    return parse_record(text, _Description, str(path), expected)
+
+
 def _plain_card(pretrained: Pretrained) -> str:
     config = pretrained.model.bilm.config
     parameters = sum(parameter.numel() for parameter in pretrained.model.parameters())
     return (
         "# An ELMo model\n\n"
-        f"{config.layers + 1} layers of {config.vector_dim} dimensions, {parameters:,} parameters, "
-        f"text split by `{pretrained.split}`. Nothing else is known of it: say here what text it "
+        f"{config.num_layers + 1} layers of {config.output_size} dimensions, "
+        f"{parameters:,} parameters, text tokenized by `{pretrained.tokenizer}`. "
+        "Nothing else is known of it: say here what text it "
         "was trained on, and under which licence it may be used.\n"
     )
 
 
 def read_state(path: Path, config: BiLMConfig) -> State:
     """A state that `write_state` kept, for a model of this shape."""
-    shape = len(config.directions), config.layers
+    shape = len(config.directions), config.num_layers
     tensors = read_tensors(
-        path, {"output": (*shape, -1, config.dim), "memory": (*shape, -1, config.cell_dim)}
+        path,
+        {"output": (*shape, -1, config.projection_size), "memory": (*shape, -1, config.cell_size)},
     )
     return State(tensors["output"], tensors["memory"])
 
 
 def write_state(state: State, path: Path) -> None:
     """What the readers remember, for another day."""
-    numbers = pack_tensors({"output": state.output, "memory": state.memory})
-    write_whole(path, lambda file: file.write(numbers))
+    numbers = pack_tensors({"output": state.hidden, "memory": state.cell})
+    write_atomically(path, lambda file: file.write(numbers))
 
 
 def read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:

@@ -1,18 +1,42 @@
-"""What a file holds: a language model with the text it belongs to."""
+"""A pretrained model together with its vocabulary, tokenizer and card."""
 
 import hashlib
+import re
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 
+from elmokit.config import BiLMConfig
 from elmokit.errors import FormatError
-from elmokit.model.language_model import LanguageModel
-from elmokit.text.alphabet import Alphabet, ByteAlphabet, WordAlphabet
-from elmokit.text.split import check_splitter
-from elmokit.text.vocabulary import Vocabulary
+from elmokit.model.bilm import LanguageModel
+from elmokit.tokenizers import check_tokenizer
+from elmokit.vocab import CharacterIndexer, TokenIndexer, Vocabulary, WordIndexer
 
 # The published English models read text that Moses had tokenised.
-DEFAULT_SPLIT = "moses"
+DEFAULT_TOKENIZER = "moses"
+
+# Names of the shape and of weights in files and fingerprints; they date from version 0.1 and stay.
+_STORED_BILM_FIELDS = {
+    "projection_size": "dim",
+    "cell_size": "cell_dim",
+    "num_layers": "layers",
+    "characters": "characters",
+    "vocabulary_size": "table_words",
+    "directions": "directions",
+    "skip_connections": "skip",
+    "cell_clip": "cell_clip",
+    "projection_clip": "output_clip",
+    "forget_bias": "forget_bias",
+}
+_STORED_CHARACTER_FIELDS = {
+    "max_characters": "width",
+    "num_characters": "alphabet_size",
+    "embedding_size": "character_dim",
+    "filters": "filters",
+    "activation": "activation",
+    "highway_layers": "highways",
+}
 
 
 @dataclass(frozen=True)
@@ -21,12 +45,12 @@ class Pretrained:
 
     model: LanguageModel
     vocabulary: Vocabulary | None = None
-    split: str = DEFAULT_SPLIT
+    tokenizer: str = DEFAULT_TOKENIZER
     card: str = ""
 
     def __post_init__(self) -> None:
-        check_splitter(self.split)
-        table, softmax = self.model.bilm.config.table_words, self.model.softmax
+        check_tokenizer(self.tokenizer)
+        table, softmax = self.model.bilm.config.vocabulary_size, self.model.softmax
         if table is not None and self.vocabulary is None:
             raise FormatError(
                 "a word-level model needs its vocabulary: put vocab.txt beside the weights"
@@ -46,21 +70,57 @@ class Pretrained:
             )
 
     @property
-    def alphabet(self) -> Alphabet:
+    def indexer(self) -> TokenIndexer:
         """What spells this model's words."""
         characters = self.model.bilm.config.characters
         if characters is not None:
-            return ByteAlphabet(characters.width)
+            return CharacterIndexer(characters.max_characters)
         assert self.vocabulary is not None  # checked on birth
-        return WordAlphabet(self.vocabulary)
+        return WordIndexer(self.vocabulary)
 
     def fingerprint(self) -> str:
         """A hash of the biLM's shape and numbers: the same for the same vectors, in any format."""
         bilm = self.model.bilm
-        digest = hashlib.sha256(repr(asdict(bilm.config)).encode())
-        if bilm.config.table_words is not None and self.vocabulary is not None:
+        digest = hashlib.sha256(repr(stored_config(bilm.config)).encode())
+        if bilm.config.vocabulary_size is not None and self.vocabulary is not None:
             digest.update("\n".join(self.vocabulary).encode())
-        for name, tensor in sorted(bilm.state_dict().items()):
+        weights = {stored_name(name): tensor for name, tensor in bilm.state_dict().items()}
+        for name, tensor in sorted(weights.items()):
             digest.update(name.encode())
             digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().data)
         return digest.hexdigest()
+
+
+def stored_config(config: BiLMConfig) -> dict[str, Any]:
+    """The shape of a biLM as files store it."""
+    values = asdict(config)
+    stored = {name: values[field] for field, name in _STORED_BILM_FIELDS.items()}
+    if stored["characters"] is not None:
+        stored["characters"] = {
+            name: stored["characters"][field] for field, name in _STORED_CHARACTER_FIELDS.items()
+        }
+    return stored
+
+
+def config_fields(stored: Any) -> Any:
+    """What `stored_config` wrote, by the names of BiLMConfig's fields; unknown names stay."""
+    if not isinstance(stored, dict):
+        return stored
+    bilm = {name: field for field, name in _STORED_BILM_FIELDS.items()}
+    character = {name: field for field, name in _STORED_CHARACTER_FIELDS.items()}
+    fields = {bilm.get(name, name): value for name, value in stored.items()}
+    if isinstance(fields.get("characters"), dict):
+        fields["characters"] = {
+            character.get(name, name): value for name, value in fields["characters"].items()
+        }
+    return fields
+
+
+def stored_name(parameter: str) -> str:
+    """The name of a parameter in files."""
+    return re.sub(r"(^|\.)lstms\.", r"\1readers.", parameter)
+
+
+def parameter_name(stored: str) -> str:
+    """The parameter that files store under this name."""
+    return re.sub(r"(^|\.)readers\.", r"\1lstms.", stored)

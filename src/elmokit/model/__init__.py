@@ -1,1 +1,1 @@
-"""Ids become vectors: everything with parameters, nothing with files."""
+"""The model: everything with parameters, nothing with files."""

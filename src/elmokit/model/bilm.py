@@ -1,4 +1,4 @@
-"""Ids become the vectors of every layer: one encoder and two readers that never meet."""
+"""The bidirectional language model: one word encoder, two LSTM stacks, a softmax."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from elmokit.batching import Batch
 from elmokit.config import BiLMConfig, Direction
 from elmokit.errors import InputError
-from elmokit.model.encoder import CharacterEncoder, WordTable
+from elmokit.model.char_cnn import CharacterEncoder, WordTable
 from elmokit.model.linear import Precision
-from elmokit.model.lstm import Reader
-from elmokit.model.recurrence import Products
-from elmokit.text.batch import Batch
+from elmokit.model.lstm import LSTMStack, LSTMWeights
+from elmokit.model.softmax import AdaptiveSoftmax, Softmax
 from elmokit.threads import run_side_by_side, using_threads
 
 
@@ -29,11 +29,11 @@ class BiLM(nn.Module):
         self.config = config
         self.encoder: nn.Module
         if config.characters is not None:
-            self.encoder = CharacterEncoder(config.characters, config.dim)
+            self.encoder = CharacterEncoder(config.characters, config.projection_size)
         else:
-            assert config.table_words is not None  # checked by the config
-            self.encoder = WordTable(config.table_words, config.dim)
-        self.readers = nn.ModuleList(Reader(config) for _ in config.directions)
+            assert config.vocabulary_size is not None  # checked by the config
+            self.encoder = WordTable(config.vocabulary_size, config.projection_size)
+        self.lstms = nn.ModuleList(LSTMStack(config) for _ in config.directions)
 
     @property
     def device(self) -> torch.device:
@@ -55,11 +55,11 @@ class BiLM(nn.Module):
         """The vector of each word type; that of row 0, padding, is zero."""
         with torch.autocast(chars.device.type, enabled=False):
             vectors = self.encoder(chars[1:])
-        return torch.cat([vectors.new_zeros(1, self.config.dim), vectors])
+        return torch.cat([vectors.new_zeros(1, self.config.projection_size), vectors])
 
-    def pack(self, precision: Precision) -> list[list[Products]]:
+    def pack(self, precision: Precision) -> list[list[LSTMWeights]]:
         """The readers' products, made once for use in a precision."""
-        readers = [reader for reader in self.readers if isinstance(reader, Reader)]
+        readers = [reader for reader in self.lstms if isinstance(reader, LSTMStack)]
         return run_side_by_side([partial(reader.pack, precision) for reader in readers])
 
     def read(
@@ -70,7 +70,7 @@ class BiLM(nn.Module):
         *,
         layers: Sequence[int] | None = None,
         directions: Sequence[Direction] | None = None,
-        products: Sequence[Sequence[Products]] | None = None,
+        products: Sequence[Sequence[LSTMWeights]] | None = None,
     ) -> "tuple[Tensor, State]":
         """The layers asked for (0 to the number of readers' layers), and the state after.
 
@@ -80,7 +80,7 @@ class BiLM(nn.Module):
         the same time, where that is faster.
         """
         config = self.config
-        layers = range(config.layers + 1) if layers is None else layers
+        layers = range(config.num_layers + 1) if layers is None else layers
         directions = config.directions if directions is None else directions
         if state is None:
             state = State.zeros(config, len(words), like=types)
@@ -90,8 +90,8 @@ class BiLM(nn.Module):
         top = max(layers, default=0)
 
         order = packing.order
-        said = types.new_zeros(len(layers), words.numel(), len(directions) * config.dim)
-        outputs, memories = list(state.output), list(state.memory)
+        said = types.new_zeros(len(layers), words.numel(), len(directions) * config.projection_size)
+        outputs, memories = list(state.hidden), list(state.cell)
 
         def run(half: int) -> None:
             """Let one reader read, and put what it says and its state in their places."""
@@ -99,7 +99,7 @@ class BiLM(nn.Module):
             tokens = packing.tokens[directions[half]]
             vectors = types[words.flatten()[tokens]]  # (tokens, dim)
             with torch.autocast(words.device.type, enabled=False):
-                read, output, memory = self.readers[place](
+                read, output, memory = self.lstms[place](
                     vectors,
                     packing.sizes,
                     outputs[place][:, order],
@@ -109,7 +109,7 @@ class BiLM(nn.Module):
                 )
             kept = [vectors, *read]
             for number, layer in enumerate(layers):
-                columns = slice(half * config.dim, (half + 1) * config.dim)
+                columns = slice(half * config.projection_size, (half + 1) * config.projection_size)
                 said[number, :, columns].index_copy_(0, tokens, kept[layer])
             outputs[place] = outputs[place].index_copy(1, order, output)
             memories[place] = memories[place].index_copy(1, order, memory)
@@ -124,10 +124,10 @@ class BiLM(nn.Module):
         after = State(torch.stack(outputs), torch.stack(memories))
         return said.view(len(layers), *words.shape, said.shape[2]), after
 
-    def _worth_threads(self, packing: "Packing", products: Sequence[Sequence[Products]]) -> bool:
+    def _worth_threads(self, packing: "Packing", products: Sequence[Sequence[LSTMWeights]]) -> bool:
         """Whether both directions at once, a thread each, are faster than one after the other."""
         rows = sum(packing.sizes) / max(1, len(packing.sizes))  # in an average step
-        work = rows * 4 * self.config.cell_dim * self.config.dim
+        work = rows * 4 * self.config.cell_size * self.config.projection_size
         on_cpu = packing.order.device.type == "cpu"
         return on_cpu and work >= products[0][0].recurrent.work_for_a_thread
 
@@ -136,44 +136,46 @@ class BiLM(nn.Module):
 class State:
     """What the readers remember between calls: for each direction, layer and sentence."""
 
-    output: Tensor  # (directions, layers, sentences, dim)
-    memory: Tensor  # (directions, layers, sentences, cell_dim)
+    hidden: Tensor  # (directions, layers, sentences, dim)
+    cell: Tensor  # (directions, layers, sentences, cell_dim)
 
     @classmethod
     def zeros(cls, config: BiLMConfig, sentences: int, like: Tensor) -> "State":
         """A fresh state, on the device and of the type of a tensor."""
-        shape = len(config.directions), config.layers, sentences
-        return cls(like.new_zeros(*shape, config.dim), like.new_zeros(*shape, config.cell_dim))
+        shape = len(config.directions), config.num_layers, sentences
+        return cls(
+            like.new_zeros(*shape, config.projection_size), like.new_zeros(*shape, config.cell_size)
+        )
 
     @property
     def sentences(self) -> int:
         """How many sentences it remembers."""
-        return self.output.shape[2]
+        return self.hidden.shape[2]
 
     def rows(self, places: Tensor) -> "State":
         """The state of the sentences at those places."""
-        return State(self.output[:, :, places], self.memory[:, :, places])
+        return State(self.hidden[:, :, places], self.cell[:, :, places])
 
     def with_rows(self, places: Tensor, other: "State") -> "State":
         """This state, those places taken from another."""
         return State(
-            self.output.index_copy(2, places, other.output),
-            self.memory.index_copy(2, places, other.memory),
+            self.hidden.index_copy(2, places, other.hidden),
+            self.cell.index_copy(2, places, other.cell),
         )
 
     def followed_by(self, other: "State") -> "State":
         """This state's sentences, then the other's."""
         return State(
-            torch.cat([self.output, other.output], 2), torch.cat([self.memory, other.memory], 2)
+            torch.cat([self.hidden, other.hidden], 2), torch.cat([self.cell, other.cell], 2)
         )
 
     def to(self, like: Tensor) -> "State":
         """The same numbers on the device and of the type of a tensor."""
-        return State(self.output.to(like), self.memory.to(like))
+        return State(self.hidden.to(like), self.cell.to(like))
 
     def detach(self) -> "State":
         """The same numbers without their history."""
-        return State(self.output.detach(), self.memory.detach())
+        return State(self.hidden.detach(), self.cell.detach())
 
 
 @dataclass(frozen=True)
@@ -198,3 +200,39 @@ class Packing:
             # The backward reader is a forward reader on flipped text.
             {"forward": begin + step, "backward": begin + lengths[row] - 1 - step},
         )
+
+
+class LanguageModel(nn.Module):
+    """A BiLM and, where it was kept, the softmax it was trained with.
+
+    With `share`, a word-level model predicts a word with the vector by which it reads it.
+    """
+
+    def __init__(
+        self,
+        bilm: BiLM,
+        softmax: Softmax | AdaptiveSoftmax | None = None,
+        *,
+        share: bool = False,
+    ) -> None:
+        super().__init__()
+        self.bilm = bilm
+        self.softmax = softmax
+        self._share = share
+        self.share_table()
+
+    @property
+    def shared_table(self) -> Tensor | None:
+        """The vectors of words that are both read and predicted, if they are the same."""
+        if not self._share:
+            return None
+        assert isinstance(self.bilm.encoder, WordTable)
+        return self.bilm.encoder.embedding.weight[1:]
+
+    def share_table(self) -> None:
+        """Copy what was learnt of shared vectors to the softmax."""
+        if self._share:
+            assert isinstance(self.softmax, Softmax)
+            assert self.shared_table is not None
+            with torch.no_grad():
+                self.softmax.weight.copy_(self.shared_table)

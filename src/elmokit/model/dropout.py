@@ -1,4 +1,4 @@
-"""Vectors and weights become ones with some numbers missing, so that learning leans on none."""
+"""Dropout of inputs, recurrent weights and words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

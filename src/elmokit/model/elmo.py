@@ -1,4 +1,4 @@
-"""Sentences become what a supervised model plugs in: a BiLM, its mixes, dropout."""
+"""Elmo: a frozen or trainable biLM with scalar mixes, for use in a supervised model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elmokit.batching import Batch
 from elmokit.errors import ConfigError, InputError, NumericError
 from elmokit.model.bilm import BiLM, State
-from elmokit.model.lstm import Reader
-from elmokit.model.mix import Normalization, ScalarMix
-from elmokit.text.alphabet import ByteAlphabet
-from elmokit.text.batch import Batch
+from elmokit.model.lstm import LSTMStack
+from elmokit.model.scalar_mix import Normalization, ScalarMix
+from elmokit.vocab import CharacterIndexer
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Elmo(nn.Module):
     """Mixes of a biLM's layers, all from one run of it.
 
     Text is a Batch, a list of sentences (lists of words), or character ids without boundaries,
-    (..., words, width), as `ByteAlphabet` makes them. By default only the mixes learn; the biLM is
-    frozen and leaves no graph behind. The switches set the biLM's own requires_grad. `layers`
-    chooses which layers are mixed, all if None.
+    (..., words, width), as `CharacterIndexer` makes them. By default only the mixes
+    learn; the biLM is frozen and leaves no graph behind. The switches set the biLM's own
+    requires_grad. `layers` chooses which layers are mixed, all if None.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Elmo(nn.Module):
             raise ConfigError(f"mixes is {mixes}, expected 1 or more")
         if not 0 <= dropout < 1:
             raise ConfigError(f"dropout is {dropout}, expected a share from 0 to below 1")
-        highest = bilm.config.layers
+        highest = bilm.config.num_layers
         self.layers = tuple(range(highest + 1) if layers is None else layers)
         if not self.layers or not all(0 <= layer <= highest for layer in self.layers):
             raise ConfigError(f"layers is {layers!r}, expected some of 0 to {highest}")
@@ -68,9 +68,9 @@ class Elmo(nn.Module):
         self.boundaries = boundaries
         self.counts_boundaries = normalize == "allennlp"
         bilm.encoder.requires_grad_(train_encoder)
-        bilm.readers.requires_grad_(False)
-        for reader in bilm.readers:
-            assert isinstance(reader, Reader)
+        bilm.lstms.requires_grad_(False)
+        for reader in bilm.lstms:
+            assert isinstance(reader, LSTMStack)
             # Layers above the highest one asked for are never run.
             reader.layers[: max(self.layers)].requires_grad_(train_readers)
 
@@ -126,15 +126,15 @@ class Elmo(nn.Module):
         if characters is None:
             raise InputError(
                 "a word-level model knows its words only by their vocabulary: "
-                "give a Batch, made by Batch.from_sentences with a WordAlphabet"
+                "give a Batch, made by Batch.from_sentences with a WordIndexer"
             )
-        alphabet = ByteAlphabet(characters.width)
+        alphabet = CharacterIndexer(characters.max_characters)
         if not isinstance(text, Tensor):
             return Batch.from_sentences(text, alphabet).to(device)
-        if text.dim() < 3 or text.shape[-1] != characters.width:
+        if text.dim() < 3 or text.shape[-1] != characters.max_characters:
             raise InputError(
                 f"character ids have the shape {tuple(text.shape)}, "
-                f"expected (sentences, words, {characters.width})"
+                f"expected (sentences, words, {characters.max_characters})"
             )
         return Batch.from_ids(text.flatten(0, -3).to(device), alphabet)
 
@@ -145,7 +145,7 @@ class Elmo(nn.Module):
         sentence = int((~torch.isfinite(vectors)).flatten(1).any(1).nonzero()[0])
         words = ""
         if self.bilm.config.characters is not None:
-            spell = ByteAlphabet(batch.chars.shape[1]).spell
+            spell = CharacterIndexer(batch.chars.shape[1]).spell
             places = batch.words[sentence, 1:].tolist()
             spelled = [spell(batch.chars[place].cpu()) for place in places if place > 0][:-1]
             words = " (" + " ".join(spelled)[:200] + ")"

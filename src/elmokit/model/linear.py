@@ -1,4 +1,4 @@
-"""Rows become their products with a weight matrix, in one of three precisions."""
+"""Linear layers packed for inference, in float32, float16 or int8."""
 
 import warnings
 from typing import Any, Literal, Protocol
@@ -39,28 +39,28 @@ class Product(Protocol):
         """The product and `sums`, added up in `out`."""
 
 
-def make_product(weight: Tensor, bias: Tensor | None, precision: Precision) -> Product:
+def pack_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Product:
     """The product with a weight (out, in) for use in the precision asked for, packed once.
 
     Packing is the CPU's way; elsewhere, and where torch has no oneDNN, the plain product serves."""
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
-        return PlainProduct(weight, bias)
+        return PlainLinear(weight, bias)
     if precision != "float32":
         if not {"fbgemm", "x86"}.intersection(torch.backends.quantized.supported_engines):
             raise InputError(
                 f"precision is {precision!r}, but this torch has no FBGEMM; use 'float32'"
             )
-        return RoundedProduct(weight, bias, precision)
+        return QuantizedLinear(weight, bias, precision)
     if weight.numel() <= NUMBERS_IN_CACHE:
-        turned = TurnedProduct(weight, bias)
+        turned = TransposedLinear(weight, bias)
         if turned.keeps_bits():
             return turned
     if torch.backends.mkldnn.is_available():
-        return PackedProduct(weight, bias)
-    return PlainProduct(weight, bias)
+        return PackedLinear(weight, bias)
+    return PlainLinear(weight, bias)
 
 
-class PlainProduct:
+class PlainLinear:
     """The product as torch does it: for learning, for other devices."""
 
     work_for_a_thread = _WORK_FOR_A_THREAD["float32"]
@@ -81,7 +81,7 @@ class PlainProduct:
         add_product(sums, rows, self._weight.t(), out)
 
 
-class ShortProduct:
+class AutocastLinear:
     """The product in a shorter type, for learning under torch's autocast; what leaves is float32.
 
     Autocast itself does not reach products that write into a given tensor.
@@ -117,7 +117,7 @@ def add_product(sums: Tensor, left: Tensor, right: Tensor, out: Tensor) -> Tenso
     return torch.add(sums, left @ right, out=out)
 
 
-class TurnedProduct:
+class TransposedLinear:
     """Few float32 weights, stored as (in, out): with few rows, faster than oneDNN's layout.
 
     A lone row would be multiplied by another kernel, so it is multiplied twice. Whether a row then
@@ -156,7 +156,7 @@ class TurnedProduct:
         )
 
 
-class PackedProduct:
+class PackedLinear:
     """Float32 weights, laid out once as oneDNN likes them.
 
     A row then has the same bits whatever stands beside it, if it is not alone: so a lone row is
@@ -183,7 +183,7 @@ class PackedProduct:
         torch.add(sums, self(rows), out=out)
 
 
-class RoundedProduct:
+class QuantizedLinear:
     """Weights as float16, or as int8 with a scale for each output, multiplied by FBGEMM.
 
     Sums are float32. With int8 the rows are rounded to 7 bits: 8 would saturate where the CPU has

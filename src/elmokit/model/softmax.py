@@ -1,4 +1,4 @@
-"""Vectors become word probabilities: of all words in use, of some in training."""
+"""Full, adaptive and sampled softmax over the vocabulary."""
 
 import math
 from functools import partial
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from elmokit.errors import ConfigError
-from elmokit.model.draw import draw_normal
+from elmokit.model.init import draw_normal
 from elmokit.model.linear import add_product, product_type
 from elmokit.threads import run_side_by_side
 

@@ -10,14 +10,13 @@ from urllib.parse import urlsplit
 
 import numpy as np
 
-from elmokit.ask.perplexity import Perplexity
-from elmokit.ask.predict import Guess
-from elmokit.ask.score import Score
+from elmokit.config import make_record
 from elmokit.embedder import Text
 from elmokit.errors import InputError, ServiceError
-from elmokit.formats.record import make_record
-from elmokit.plan import Directions, Layers
+from elmokit.generation import Prediction
+from elmokit.inference import Directions, Layers
 from elmokit.pooling import Pooling, Vectors
+from elmokit.scoring import Perplexity, Score
 from elmokit.server.forms import (
     FoundPassage,
     LearntMix,
@@ -99,16 +98,16 @@ class Client:
         """How well the model predicts texts."""
         return Perplexity.of(self.score(texts))
 
-    def next_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Guess]:
+    def next_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Prediction]:
         """The k likeliest words after a text."""
         return _guesses(self._told("/next", {"text": text, "k": k, "marks": marks})["words"])
 
-    def previous_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Guess]:
+    def previous_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Prediction]:
         """The k likeliest words before a text."""
         form = {"text": text, "k": k, "marks": marks, "previous": True}
         return _guesses(self._told("/next", form)["words"])
 
-    def fill(self, text: Text, *, k: int = 10) -> list[list[Guess]]:
+    def fill(self, text: Text, *, k: int = 10) -> list[list[Prediction]]:
         """For each `___` of a text the k words that fit best."""
         return [_guesses(gap) for gap in self._told("/fill", {"text": text, "k": k})["gaps"]]
 
@@ -234,8 +233,8 @@ def _numbers(numbers: list[float] | None) -> "np.ndarray[Any, np.dtype[np.float6
     return None if numbers is None else np.array(numbers, np.float64)
 
 
-def _guesses(words: list[dict[str, Any]]) -> list[Guess]:
-    return [Guess(word["word"], word["probability"]) for word in words]
+def _guesses(words: list[dict[str, Any]]) -> list[Prediction]:
+    return [Prediction(word["word"], word["probability"]) for word in words]
 
 
 def _message(answer: bytes, status: int) -> str:

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from elmokit.ask.fill import GAP, ROUNDS, TRIED
-from elmokit.ask.predict import Guess
-from elmokit.ask.score import Score
 from elmokit.embedder import Embedder, Text
 from elmokit.errors import ElmokitError, InputError
-from elmokit.plan import Asked, Directions, Layers
+from elmokit.generation import GAP, ROUNDS, TRIED, Prediction
+from elmokit.inference import Directions, Layers, LayerSelection
 from elmokit.pooling import Vectors
+from elmokit.scoring import Score
 from elmokit.server.limits import Limits
 from elmokit.server.sentences import Sentences, too_much
 
@@ -62,13 +61,13 @@ def embedding(
     embedder: Embedder, sentences: Sentences, layers: Layers, directions: Directions
 ) -> Job[Embedded]:
     """The vectors of sentences; those of the same layers and directions are computed together."""
-    asked = Asked.of(embedder.bilm.config, layers, directions, False)
-    if len(asked.layers) > embedder.layers:
+    asked = LayerSelection.of(embedder.bilm.config, layers, directions, False)
+    if len(asked.layers) > embedder.num_layers:
         raise InputError(
-            f"{len(asked.layers)} layers were asked for, but the model has {embedder.layers}"
+            f"{len(asked.layers)} layers were asked for, but the model has {embedder.num_layers}"
         )
 
-    dim = embedder.bilm.config.dim * len(asked.directions)
+    dim = embedder.bilm.config.projection_size * len(asked.directions)
     return Job(
         sentences,
         sentences.tokens,
@@ -97,21 +96,21 @@ def _score(embedder: Embedder, jobs: list[Sentences]) -> list[Scored]:
     return [Scored(job, share) for job, share in shares]
 
 
-def guessing(sentences: Sentences, k: int, *, previous: bool, marks: bool) -> Job[list[Guess]]:
+def guessing(sentences: Sentences, k: int, *, previous: bool, marks: bool) -> Job[list[Prediction]]:
     """The words after sentences, or before them, each job by itself."""
     return Job(sentences, sentences.tokens, partial(_guess, k=k, previous=previous, marks=marks))
 
 
 def _guess(
     embedder: Embedder, jobs: list[Sentences], *, k: int, previous: bool, marks: bool
-) -> list[list[Guess]]:
+) -> list[list[Prediction]]:
     words = jobs[0].words or [[]]
     if previous:
         return [embedder.previous_words(words[0], k=k, marks=marks)]
     return [embedder.next_words(words[-1], k=k, marks=marks)]
 
 
-def filling(embedder: Embedder, text: Text, k: int, limits: Limits) -> Job[list[list[Guess]]]:
+def filling(embedder: Embedder, text: Text, k: int, limits: Limits) -> Job[list[list[Prediction]]]:
     """The words for each gap of a text, each job by itself."""
     sentences = Sentences.of(embedder, [text], limits)
     gaps = len(re.findall("_{3,}", text)) if isinstance(text, str) else [*text].count(GAP)
@@ -126,7 +125,9 @@ def filling(embedder: Embedder, text: Text, k: int, limits: Limits) -> Job[list[
     return Job(sentences, tokens, partial(_fill, text=text, k=k))
 
 
-def _fill(embedder: Embedder, _: list[Sentences], *, text: Text, k: int) -> list[list[list[Guess]]]:
+def _fill(
+    embedder: Embedder, _: list[Sentences], *, text: Text, k: int
+) -> list[list[list[Prediction]]]:
     return [embedder.fill(text, k=k)]
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from elmokit.ask.perplexity import Perplexity
-from elmokit.ask.predict import Guess
 from elmokit.errors import NumericError, ServiceError
+from elmokit.generation import Prediction
 from elmokit.pooling import Vectors
+from elmokit.scoring import Perplexity
 from elmokit.server.jobs import Embedded, Scored
 from elmokit.server.media import JSON
 
@@ -80,7 +80,7 @@ def scored(found: Scored) -> dict[str, Any]:
             "forward": _finite(total.forward),
             "backward": _finite(total.backward),
             "average": _finite(total.average),
-            "both": _finite(total.both),
+            "both": _finite(total.geometric_mean),
             "words": total.words,
             "unknown": total.unknown,
             "predictions": total.predictions,
@@ -99,7 +99,7 @@ def scored(found: Scored) -> dict[str, Any]:
     }
 
 
-def guessed(guesses: Sequence[Guess]) -> list[dict[str, Any]]:
+def guessed(guesses: Sequence[Prediction]) -> list[dict[str, Any]]:
     """A list of GuessedWord."""
     return [guess._asdict() for guess in guesses]
 

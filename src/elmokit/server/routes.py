@@ -84,7 +84,7 @@ def model_routes(desk: Desk) -> APIRouter:
         kind = replies.choose_form(accept, NPY)
         reduction = Reduction.of(form.layers, form.pooling)
         embedder = desk.embedder
-        dim = embedder.dim * (embedder.layers if form.layers == "concat" else 1)
+        dim = embedder.dim * (embedder.num_layers if form.layers == "concat" else 1)
         vectors = await ask_and_make(desk, prepare, pool, exchange)
         if kind == NPY:
             return Response(replies.npy(vectors), media_type=kind)

@@ -5,10 +5,10 @@ from itertools import accumulate
 
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, ServiceError
-from elmokit.explore.index import Index
-from elmokit.explore.lit import light_up
-from elmokit.explore.store import Hit
 from elmokit.pooling import Vectors
+from elmokit.search.index import Index
+from elmokit.search.lit import light_up
+from elmokit.search.store import Hit
 from elmokit.server.desk import Desk
 from elmokit.server.exchange import Exchange
 from elmokit.server.forms import FoundPassage, SearchForm

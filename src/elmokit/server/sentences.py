@@ -23,7 +23,7 @@ class Sentences:
         words, places, tokens = list[list[str]](), list[int](), 0
         for place, text in enumerate(texts):
             check_characters(text, f"text {place}")
-            for sentence in embedder.split(text):
+            for sentence in embedder.tokenize(text):
                 tokens += len(sentence) + 2
                 if tokens > limits.tokens:
                     raise too_much(f"text {place} makes {tokens:,} words to read", limits.tokens)

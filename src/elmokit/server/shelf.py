@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from elmokit.config import read_record
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, ServiceError
-from elmokit.explore.index import Index
 from elmokit.formats import ENGLISH
-from elmokit.formats.record import read_record
+from elmokit.search.index import Index
 from elmokit.server.forms import LearntMix
 from elmokit.tasks.folder import load_trained
 

@@ -9,11 +9,11 @@ from starlette.responses import JSONResponse, Response
 
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
-from elmokit.explore.projection import project_pca
-from elmokit.explore.senses import group_uses
-from elmokit.explore.similarity import cosines_between
-from elmokit.explore.uses import Use, uses_in
 from elmokit.pooling import Vectors
+from elmokit.search.projection import project_pca
+from elmokit.search.senses import group_uses
+from elmokit.search.similarity import cosines_between
+from elmokit.search.uses import Use, uses_in
 from elmokit.server import forms, replies
 from elmokit.server.desk import Desk
 from elmokit.server.jobs import Embedded, Job, embedding

@@ -27,7 +27,7 @@ from elmokit.tasks.metrics.pronouns import score_pronouns
 from elmokit.tasks.metrics.spans import SpanScore, score_spans
 from elmokit.tasks.reader import AnswerFinder
 from elmokit.tasks.roles import RoleTagger
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.tagger import Tagger
 from elmokit.tasks.task import Task
 
@@ -169,33 +169,33 @@ _TASKS = (
     ),
     Task(
         "pos", _read_pos, _tags, Tagger, _own, plain.TAGS,
-        settings=Settings(crf=False, elmo_dropout=0.3), **_by_labels(_words),
+        settings=TaskSettings(crf=False, elmo_dropout=0.3), **_by_labels(_words),
     ),
     Task(
         "roles", _in_words(read_roles), _tags, RoleTagger, _own, plain.ROLES,
-        settings=Settings(depth=2, dropout=0.3, words_per_batch=2000, epochs=8), adapt=2,
+        settings=TaskSettings(depth=2, dropout=0.3, words_per_batch=2000, epochs=8), adapt=2,
         **_by_spans(_roles),
     ),
     Task(
         "sentiment", _in_words(read_trees), _labels_of_trees, Classifier, _own, plain.SENTENCE,
-        settings=Settings(learning_rate=0.001, epochs=6), adapt=2, **_by_labels(_texts),
+        settings=TaskSettings(learning_rate=0.001, epochs=6), adapt=2, **_by_labels(_texts),
     ),
     Task("texts", read_labelled, _labels, Classifier, _own, plain.TEXT, **_by_labels(_texts)),
     Task(
         "entailment", read_pairs, _labels, Entailment, _both, plain.PAIR,
-        settings=Settings(elmo="both", dropout=0.3, epochs=8), longest=10_000,
+        settings=TaskSettings(elmo="both", dropout=0.3, epochs=8), longest=10_000,
         **_by_labels(_texts),
     ),
     Task(
         "questions", read_squad, _no_labels, AnswerFinder, _question_and_context, plain.QUESTION,
         _answer_f1,
-        Settings(elmo="both", hidden=80, dropout=0.3, words_per_batch=4000, epochs=8),
+        TaskSettings(elmo="both", hidden=80, dropout=0.3, words_per_batch=4000, epochs=8),
         longest=5000,
     ),
     Task(
         "coreference", _read_coreference, _no_labels, Coreference, _sentences,
         plain.DOCUMENT, _coreference_f1,
-        Settings(words_per_batch=1, learning_rate=0.001, dropout=0.3, epochs=25), longest=15_000,
+        TaskSettings(words_per_batch=1, learning_rate=0.001, dropout=0.3, epochs=25), longest=15_000,  # noqa: E501
     ),
 )  # fmt: skip
 TASKS = {task.name: task for task in _TASKS}

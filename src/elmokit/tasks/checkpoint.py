@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
+from elmokit.atomic import read_checkpoint, write_checkpoint
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, OutputError
-from elmokit.resume import read_checkpoint, write_checkpoint
 from elmokit.tasks.folder import TASK
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task import Head, Task
 
 NAME = "checkpoint.pt"
@@ -74,7 +74,7 @@ class Checkpoint:
         """Whether the last epoch was the best."""
         return self.best_epoch == self.epoch
 
-    def over(self, settings: Settings) -> bool:
+    def over(self, settings: TaskSettings) -> bool:
         """Whether all epochs are done, or none has become better for too long."""
         waited = self.epoch - self.best_epoch
         return self.epoch >= settings.epochs or 0 < settings.patience <= waited
@@ -102,10 +102,14 @@ def check_folder(folder: Path) -> None:
 
 
 def digest(
-    task: Task, settings: Settings, elmo: Embedder | None, train: Sequence[Any], dev: Sequence[Any]
+    task: Task,
+    settings: TaskSettings,
+    elmo: Embedder | None,
+    train: Sequence[Any],
+    dev: Sequence[Any],
 ) -> str:
     """What a run is a run of: the same for the same task, settings, biLM and examples."""
-    bilm = () if elmo is None else (elmo.pretrained.fingerprint(), elmo.pretrained.split)
+    bilm = () if elmo is None else (elmo.pretrained.fingerprint(), elmo.pretrained.tokenizer)
     found = hashlib.sha256(repr((task.revision, task.name, bilm, asdict(settings))).encode())
     if settings.vectors:
         found.update(Path(settings.vectors).read_bytes())

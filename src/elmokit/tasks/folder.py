@@ -10,23 +10,23 @@ from typing import Any, Literal
 import torch
 
 from elmokit import formats
+from elmokit.atomic import rename_atomically, write_atomically
+from elmokit.config import read_record
 from elmokit.device import find_device
 from elmokit.embedder import Embedder
 from elmokit.errors import ConfigError, FormatError, InputError, OutputError
 from elmokit.formats.native import pack_tensors, read_tensors
-from elmokit.formats.record import read_record
-from elmokit.model.language_model import LanguageModel
+from elmokit.model.bilm import LanguageModel
 from elmokit.tasks.batches import batches_in_order
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.feed import Feed
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import Lexicon
 from elmokit.tasks.plain import words_by
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task import Head, Task
 from elmokit.tasks.words import Sentence, WordVectors
 from elmokit.threads import using_threads
-from elmokit.whole import name_whole, write_whole
 
 TASK = "task.json"
 
@@ -68,7 +68,7 @@ class TaskRecord:
     format: Literal["elmokit-task"]
     version: Literal[8]
     task: str
-    settings: Settings
+    settings: TaskSettings
     labels: tuple[str, ...]
     words: tuple[str, ...]
     learnt: int  # rows of words that the training text has
@@ -111,7 +111,7 @@ def answers(head: Head, task: Task, examples: Sequence[Any]) -> list[Any]:
 
 def make_head(
     task: Task,
-    settings: Settings,
+    settings: TaskSettings,
     *,
     lexicon: Lexicon,
     labels: Sequence[str],
@@ -138,15 +138,17 @@ def make_head(
                     f"the layers were worked out with {layers.feed}, not {frozen.feed}"
                 )
             frozen = layers or frozen
-    feed = None if elmo is None else Feed(settings.by_sentence, elmo.pretrained.split)
+    feed = None if elmo is None else Feed(settings.by_sentence, elmo.pretrained.tokenizer)
     words = WordVectors(lexicon, settings, frozen=frozen, bilm=bilm, feed=feed)
     return task.make(words, labels)
 
 
-def check_elmo(settings: Settings, elmo: Embedder) -> None:
+def check_elmo(settings: TaskSettings, elmo: Embedder) -> None:
     """Refuse a biLM that does not have the layers to mix, or cannot learn as it is to."""
-    if not all(0 <= layer < elmo.layers for layer in settings.layers):
-        raise ConfigError(f"layers is {settings.layers}, expected some of 0 to {elmo.layers - 1}")
+    if not all(0 <= layer < elmo.num_layers for layer in settings.layers):
+        raise ConfigError(
+            f"layers is {settings.layers}, expected some of 0 to {elmo.num_layers - 1}"
+        )
     if settings.tune and elmo.bilm.config.characters is None:
         raise InputError("tune is true, but the biLM reads words of a fixed list; it stays frozen")
 
@@ -170,9 +172,9 @@ def save_trained(trained: Trained, folder: Path, elmo: Embedder | None) -> None:
         if elmo is not None:
             _save_elmo(elmo, folder / record.elmo_name, record.elmo)
         numbers = pack_tensors(_own_weights(head))
-        write_whole(folder / record.weights_name, lambda file: file.write(numbers))
+        write_atomically(folder / record.weights_name, lambda file: file.write(numbers))
         text = json.dumps(asdict(record), indent=1, ensure_ascii=False).encode()
-        write_whole(folder / TASK, lambda file: file.write(text))
+        write_atomically(folder / TASK, lambda file: file.write(text))
         _forget_others(folder, record)
     except OutputError:
         raise
@@ -237,7 +239,7 @@ def _load_elmo(place: Path, fingerprint: str, device: torch.device) -> Embedder:
 def _save_elmo(elmo: Embedder, place: Path, fingerprint: str | None) -> None:
     if place.is_dir():
         there = formats.load(place)
-        if (there.fingerprint(), there.split) == (fingerprint, elmo.pretrained.split):
+        if (there.fingerprint(), there.tokenizer) == (fingerprint, elmo.pretrained.tokenizer):
             return
         shutil.rmtree(place)
     new = place.with_name(f".{place.name}.unfinished")
@@ -247,7 +249,7 @@ def _save_elmo(elmo: Embedder, place: Path, fingerprint: str | None) -> None:
     needed = replace(known, model=LanguageModel(elmo.bilm), vocabulary=read)
     exact = all(torch.equal(weight, weight.half().float()) for weight in elmo.bilm.parameters())
     formats.save(needed, new, half=exact)
-    name_whole(new, place)
+    rename_atomically(new, place)
 
 
 def _forget_others(folder: Path, record: TaskRecord) -> None:
@@ -267,8 +269,8 @@ def sentences_of(task: Task, examples: Iterable[Any]) -> list[Sentence]:
 
 
 def text_for(
-    elmo: Embedder, task: Task, settings: Settings, examples: Iterable[Any]
+    elmo: Embedder, task: Task, settings: TaskSettings, examples: Iterable[Any]
 ) -> list[Sentence]:
     """The sentences of examples as a biLM is fed them, each once."""
-    feed = Feed(settings.by_sentence, elmo.pretrained.split)
+    feed = Feed(settings.by_sentence, elmo.pretrained.tokenizer)
     return feed.sentences(sentences_of(task, examples))

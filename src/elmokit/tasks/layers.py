@@ -23,8 +23,8 @@ class FrozenLayers:
         self, embedder: Embedder, layers: Sequence[int] = (), *, by_sentence: bool = True
     ) -> None:
         self._embedder = embedder
-        self.feed = Feed(by_sentence, embedder.pretrained.split)
-        self.layers = tuple(layers) or tuple(range(embedder.layers))
+        self.feed = Feed(by_sentence, embedder.pretrained.tokenizer)
+        self.layers = tuple(layers) or tuple(range(embedder.num_layers))
         self.dim = embedder.dim
         self._known: dict[Words, npt.NDArray[np.float16]] = {}
 

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from elmokit.claim import Claim
+from elmokit.atomic import Claim, write_atomically
 from elmokit.device import find_device
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, NumericError, OutputError
 from elmokit.formats.pretrained import Pretrained
-from elmokit.model.language_model import LanguageModel
+from elmokit.model.bilm import LanguageModel
 from elmokit.progress import Progress
 from elmokit.tasks.batches import shuffled_batches
 from elmokit.tasks.checkpoint import Checkpoint, another_run, check_folder, digest
@@ -32,11 +32,10 @@ from elmokit.tasks.folder import (
 )
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import Lexicon, check_vectors, read_vectors
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task import Head, Task
 from elmokit.tasks.words import Sentence
 from elmokit.threads import using_threads
-from elmokit.whole import write_whole
 
 _MIX_PACE, _BILM_PACE = 10.0, 0.1  # times the learning rate
 # Texts and words, at most, that tell how large the numbers of layers are.
@@ -49,7 +48,7 @@ def learn(
     dev: Sequence[Any],
     out: str | Path,
     *,
-    settings: Settings,
+    settings: TaskSettings,
     elmo: Embedder | None = None,
     layers: FrozenLayers | None = None,
     device: str | torch.device = "cpu",
@@ -66,9 +65,9 @@ def learn(
         raise InputError(f"elmo is {settings.elmo!r}, but no biLM is given")
     check_run(task, train, dev, out, settings=settings, elmo=elmo)
     device = find_device(device)
-    if elmo is not None and elmo.state_way != "zero":
+    if elmo is not None and elmo.state_mode != "zero":
         raise InputError(
-            f"the biLM's state is {elmo.state_way!r}, expected 'zero': examples stand by themselves"
+            f"the biLM's state is {elmo.state_mode!r}, expected 'zero', as examples are independent"
         )
     if elmo is not None and elmo.precision != "float32":
         raise InputError(
@@ -121,7 +120,7 @@ def check_run(
     dev: Sequence[Any],
     out: str | Path,
     *,
-    settings: Settings,
+    settings: TaskSettings,
     elmo: Embedder | None,
     adapts: bool = False,
 ) -> None:
@@ -213,7 +212,7 @@ def _groups(head: Head) -> list[dict[str, Any]]:
 def _new_head(
     task: Task,
     train: Sequence[Any],
-    settings: Settings,
+    settings: TaskSettings,
     elmo: Embedder | None,
     layers: FrozenLayers | None,
 ) -> Head:
@@ -227,7 +226,7 @@ def _new_head(
         assert head.words.feed is not None
         drawn = _drawn(sentences, settings.seed)
         some = [words for text in drawn for words in head.words.feed(text)]
-        head.words.settle(elmo.embed(some, layers=settings.layers or range(elmo.layers)))
+        head.words.settle(elmo.embed(some, layers=settings.layers or range(elmo.num_layers)))
     if vectors is not None:
         head.words.begin_with(given, vectors)
     return head
@@ -243,7 +242,7 @@ def _drawn(texts: Sequence[Sentence], seed: int) -> list[Sentence]:
 def _copy(elmo: Embedder) -> Embedder:
     """The same biLM once more, all of it ready to learn."""
     bilm = copy.deepcopy(elmo.bilm).requires_grad_(True)
-    return Embedder(Pretrained(LanguageModel(bilm, None), split=elmo.pretrained.split))
+    return Embedder(Pretrained(LanguageModel(bilm, None), tokenizer=elmo.pretrained.tokenizer))
 
 
 def _log(
@@ -254,7 +253,7 @@ def _log(
     path = out / "log.jsonl"
     before = path.read_text("utf-8").splitlines()[: done.epoch - 1] if path.exists() else []
     text = "".join(f"{known}\n" for known in [*before, json.dumps(line)]).encode()
-    write_whole(path, lambda file: file.write(text))
+    write_atomically(path, lambda file: file.write(text))
     told = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
     best = "the best so far" if done.is_best else f"the best was epoch {done.best_epoch}"
     return f"epoch {done.epoch}: loss {loss:.4f}; {told} ({best}; {seconds:.0f} s)"

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import FormatError, InputError
+from elmokit.files import TextFile
 from elmokit.tasks.feed import PLAIN_QUOTES
-from elmokit.text.files import TextFile
 
 Vector = npt.NDArray[np.float32]
 

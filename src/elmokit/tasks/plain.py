@@ -10,7 +10,7 @@ from elmokit.tasks.data.align import align
 from elmokit.tasks.data.example import Document, Labelled, Pair, Question, Roles, Tagged
 from elmokit.tasks.data.schemes import spans_of
 from elmokit.tasks.data.table import Split, sentences_by, without_breaks
-from elmokit.text.split import splitter
+from elmokit.tokenizers import get_tokenizer
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ def words_by(name: str) -> Split:
     """What cuts a raw text into words by a splitter, its sentences one after another."""
 
     def words(text: str) -> list[str]:
-        way = splitter(name)
-        return [word for sentence in way.sentences(text) for word in way.words(sentence)]
+        way = get_tokenizer(name)
+        return [word for sentence in way.split_sentences(text) for word in way.tokenize(sentence)]
 
     return words
 

@@ -31,7 +31,7 @@ def probe_layers(
         raise InputError("no tag of the examples to judge by is learnt; are both of one task?")
     known, wanted = _ids(train, labels), _ids(dev, labels)
     accuracies = []
-    for layer in range(embedder.layers):
+    for layer in range(embedder.num_layers):
         features = torch.from_numpy(_words(embedder, train, layer))
         mean, deviation = features.mean(0), features.std(0, correction=0).clamp(min=1e-6)
         features.sub_(mean).div_(deviation)

@@ -104,7 +104,7 @@ class SenseAverages:
         for instance, vectors in self._uses(sentences):
             entry = entry_of(instance)
             if entry not in self._sums:
-                chosen.append([None] * self._embedder.layers)
+                chosen.append([None] * self._embedder.num_layers)
                 continue
             keys, means, uses = self._mean(entry)
             own = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True).clip(1e-12)

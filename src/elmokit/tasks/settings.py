@@ -7,11 +7,11 @@ from typing import Literal
 
 from elmokit.errors import ConfigError
 from elmokit.settings import check_ranges, read_toml, replaced, says
-from elmokit.text.split import check_splitter
+from elmokit.tokenizers import check_tokenizer
 
 
 @dataclass(frozen=True)
-class Settings:
+class TaskSettings:
     """Every number of a supervised run: what is read of a word, the head's size, the learning."""
 
     elmo: Literal["none", "input", "output", "both"] = says(
@@ -65,7 +65,7 @@ class Settings:
         if len(set(self.layers)) < len(self.layers):
             raise ConfigError(f"layers is {self.layers}, expected each once")
         if self.split:
-            check_splitter(self.split)
+            check_tokenizer(self.split)
         if self.elmo in ("none", "output") and not (self.word_dim or self.characters):
             raise ConfigError(f"elmo is {self.elmo!r}: word_dim and characters cannot both be 0")
         if self.freeze_vectors and not self.vectors:
@@ -84,7 +84,9 @@ class Settings:
         return self.elmo in ("output", "both")
 
 
-def read_settings(start: Settings, source: Path | None, given: Mapping[str, str]) -> Settings:
+def read_settings(
+    start: TaskSettings, source: Path | None, given: Mapping[str, str]
+) -> TaskSettings:
     """A task's settings, some replaced by those of a TOML file, and then by given ones."""
     values = {} if source is None else read_toml(source)
     name = "the settings" if source is None else str(source)

@@ -8,12 +8,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
+from elmokit.files import TextFile
 from elmokit.tasks.data.table import Split
 from elmokit.tasks.metrics.score import Score
 from elmokit.tasks.plain import Plain, words_by
-from elmokit.tasks.settings import Settings
+from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.words import Sentence, WordVectors
-from elmokit.text.files import TextFile
 
 Example = Any  # a record of tasks/data/example.py
 Answer = Any  # what a head says of an example
@@ -45,7 +45,7 @@ class Task:
     sentences: Callable[[Example], Sequence[Sentence]]
     plain: Plain
     score: Callable[[Sequence[Example], Sequence[Answer]], Mapping[str, float]]  # main one first
-    settings: Settings = field(default_factory=Settings)
+    settings: TaskSettings = field(default_factory=TaskSettings)
     by_label: Callable[[Sequence[Example], Sequence[Answer]], Mapping[str, Score]] | None = None
     adapt: int = 0  # times that a biLM reads the examples' text, as text, before the head learns
     longest: int | None = None  # words of an example whose pairs are looked at, in memory

@@ -10,17 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elmokit.batching import Batch, place_words
 from elmokit.config import CharacterConfig
 from elmokit.model.bilm import BiLM
-from elmokit.model.encoder import CharacterEncoder
-from elmokit.model.mix import ScalarMix
+from elmokit.model.char_cnn import CharacterEncoder
+from elmokit.model.scalar_mix import ScalarMix
 from elmokit.tasks.context import drop, even
 from elmokit.tasks.feed import Feed
 from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import PADDING, UNKNOWN, Lexicon
-from elmokit.tasks.settings import Settings
-from elmokit.text.alphabet import ByteAlphabet
-from elmokit.text.batch import Batch, place_words
+from elmokit.tasks.settings import TaskSettings
+from elmokit.vocab import CharacterIndexer
 
 Sentence = tuple[str, ...]
 
@@ -57,7 +57,7 @@ class WordVectors(nn.Module):
     def __init__(
         self,
         lexicon: Lexicon,
-        settings: Settings,
+        settings: TaskSettings,
         *,
         frozen: FrozenLayers | None = None,
         bilm: BiLM | None = None,
@@ -77,10 +77,10 @@ class WordVectors(nn.Module):
             self.register_buffer("_forgotten", chance, persistent=False)
         if settings.characters:
             shape = CharacterConfig(
-                width=32,
-                character_dim=16,
+                max_characters=32,
+                embedding_size=16,
                 filters=tuple((seen, settings.characters) for seen in (2, 3, 4)),
-                highways=0,
+                highway_layers=0,
             )
             self.encoder = CharacterEncoder(shape, 3 * settings.characters)
             self.register_buffer("usual", torch.zeros(3 * settings.characters))
@@ -199,8 +199,8 @@ class WordVectors(nn.Module):
         if self.frozen is not None:
             return self.frozen.layers, self.frozen.dim
         if self.bilm is not None:
-            every = tuple(range(self.bilm.config.layers + 1))
-            return self.settings.layers or every, self.bilm.config.vector_dim
+            every = tuple(range(self.bilm.config.num_layers + 1))
+            return self.settings.layers or every, self.bilm.config.output_size
         return (), 0
 
     def _looked_up(self, rows: Tensor) -> Tensor:  # (sentences, steps) -> (…, word_dim)
@@ -226,7 +226,7 @@ class WordVectors(nn.Module):
         assert self.bilm is not None
         assert self.feed is not None
         assert self.bilm.config.characters is not None
-        alphabet = ByteAlphabet(self.bilm.config.characters.width)
+        alphabet = CharacterIndexer(self.bilm.config.characters.max_characters)
         cut = [self.feed(text) for text in sentences]
         batch = Batch.from_sentences([*chain.from_iterable(cut)], alphabet).to(self._device)
         layers, _ = self.bilm.read(self.bilm.encode(batch.chars), batch.words, layers=self.layers)
@@ -246,7 +246,7 @@ class WordVectors(nn.Module):
         """What each word's characters say, (sentences, steps, dim); each word type once."""
         assert self.encoder is not None
         placed = place_words(sentences, marked=False)
-        rows, _ = ByteAlphabet(self.encoder.config.width).encode(placed.types)
+        rows, _ = CharacterIndexer(self.encoder.config.max_characters).encode(placed.types)
         features = self.encoder(torch.from_numpy(rows).to(self._device))
         if self.training and len(features) > 2:  # the first are the marks of a sentence's ends
             self._get_used_to(features[2:].detach())

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.tasks.data.align import align
-from elmokit.text.split import splitter
+from elmokit.tokenizers import get_tokenizer
 
 
 def pieces(words, text):
@@ -26,7 +26,7 @@ def test_words_that_were_not_changed_are_found_where_they_were(words, space):
     ],
 )
 def test_words_that_moses_changed_are_found(text, found):
-    assert pieces(splitter("moses").words(text), text) == found
+    assert pieces(get_tokenizer("moses").tokenize(text), text) == found
 
 
 def test_a_word_that_was_added_has_no_characters():

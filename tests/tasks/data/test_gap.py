@@ -3,7 +3,7 @@ import pytest
 from elmokit.errors import FormatError
 from elmokit.tasks.data.gap import read_gap
 from elmokit.tasks.plain import DOCUMENT
-from elmokit.text.split import splitter
+from elmokit.tokenizers import get_tokenizer
 
 HEADER = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL"
 ROW = ("x-1", "Ann Lee met Bo. She left.", "She", "16", "Ann Lee", "0", "TRUE", "Bo", "12", "FALSE")
@@ -16,7 +16,7 @@ def table(**changed):
 
 
 def test_names_and_pronouns_are_words(write):
-    example = read_gap(write(table()), splitter("moses").words)[0]
+    example = read_gap(write(table()), get_tokenizer("moses").tokenize)[0]
     assert example.sentences == (("Ann", "Lee", "met", "Bo", "."), ("She", "left", "."))
     assert (example.pronoun, example.a, example.b) == ((5, 5), (0, 1), (3, 3))
     assert (example.id, example.is_a, example.is_b) == ("x-1", True, False)
@@ -26,8 +26,8 @@ def test_sentences_are_those_that_a_document_is_asked_in(write):
     """Moses ends none before a small letter, as a guess by marks alone would."""
     text = "Ann of Yahoo! met Bo. She left."
     gap = table(Text=text, A="Ann", **{"Pronoun-offset": "22", "B-offset": "18"})
-    (example,) = read_gap(write(gap), splitter("moses").words)
-    asked = DOCUMENT.ask(text, splitter("moses").words)
+    (example,) = read_gap(write(gap), get_tokenizer("moses").tokenize)
+    asked = DOCUMENT.ask(text, get_tokenizer("moses").tokenize)
     assert example.sentences == asked.sentences
     assert [len(words) for words in example.sentences] == [7, 3]
 
@@ -40,7 +40,7 @@ def test_a_name_and_its_pronoun_may_share_a_word(write):
         A="Ann",
         **{"Pronoun-offset": "13", "A-offset": "8", "B-offset": "0"},
     )
-    (example,) = read_gap(write(gap), splitter("moses").words)
+    (example,) = read_gap(write(gap), get_tokenizer("moses").tokenize)
     assert (example.pronoun, example.a, example.b) == ((2, 2), (2, 2), (0, 0))
 
 
@@ -66,5 +66,5 @@ def test_what_is_not_gap_is_refused_with_its_line(text, says, write):
 
 @pytest.mark.parametrize(("part", "pronouns"), [("development", 2_000), ("validation", 454)])
 def test_the_published_files_are_read_whole(part, pronouns, labelled):
-    split = splitter("moses").words if part == "validation" else str.split
+    split = get_tokenizer("moses").tokenize if part == "validation" else str.split
     assert len(read_gap(labelled / f"coref_gap/gap-{part}.tsv.xz", split)) == pronouns

@@ -6,7 +6,7 @@ import pytest
 from elmokit.errors import FormatError
 from elmokit.tasks.data.example import Answer
 from elmokit.tasks.data.squad import read_squad
-from elmokit.text.split import splitter
+from elmokit.tokenizers import get_tokenizer
 
 CONTEXT = "The “Super Bowl” of 2016–17 was in Santa-Clara."
 
@@ -19,7 +19,7 @@ def squad(*answers, context=CONTEXT, id="q1", question="Where was it?"):
 
 def test_answers_are_words_of_the_context(write):
     path = write(squad(("Super Bowl", 5), ("Santa", 35)))
-    question = read_squad(path, splitter("moses").words)[0]
+    question = read_squad(path, get_tokenizer("moses").tokenize)[0]
     assert question.question == ("Where", "was", "it", "?")
     assert [CONTEXT[start:end] for start, end in question.offsets[:5]] == [
         "The", "“", "Super", "Bowl", "”",
@@ -32,7 +32,7 @@ def test_answers_are_words_of_the_context(write):
 
 
 def test_spaces_around_an_answer_do_not_widen_it(write):
-    question = read_squad(write(squad((" of ", 16))), splitter("moses").words)[0]
+    question = read_squad(write(squad((" of ", 16))), get_tokenizer("moses").tokenize)[0]
     assert question.answers[0].widened is False
 
 
@@ -44,7 +44,7 @@ def test_a_question_that_is_there_twice_is_refused(write):
 
 def test_the_log_says_how_many_were_widened(write, caplog):
     with caplog.at_level(logging.INFO):
-        read_squad(write(squad(("Super Bowl", 5), ("Santa", 35))), splitter("moses").words)
+        read_squad(write(squad(("Super Bowl", 5), ("Santa", 35))), get_tokenizer("moses").tokenize)
     assert "1 of 2 answers widened" in caplog.text
 
 
@@ -74,7 +74,7 @@ def test_what_is_not_squad_is_refused(text, says, write):
 
 @pytest.mark.parametrize(("part", "questions"), [("train", 8_443), ("dev", 814)])
 def test_the_published_files_are_read_whole(part, questions, labelled):
-    split = splitter("moses").words if part == "dev" else str.split
+    split = get_tokenizer("moses").tokenize if part == "dev" else str.split
     found = read_squad(labelled / f"qa_squad/{part}.json.xz", split)
     assert len(found) == questions
     for question in found[::20]:

@@ -3,7 +3,7 @@ import pytest
 from elmokit.errors import FormatError
 from elmokit.tasks.data.example import Labelled, Pair, Scored
 from elmokit.tasks.data.table import read_labelled, read_pairs, read_stsb
-from elmokit.text.split import splitter
+from elmokit.tokenizers import get_tokenizer
 
 
 def test_a_break_in_a_review_becomes_a_space(write):
@@ -15,7 +15,7 @@ def test_a_break_in_a_review_becomes_a_space(write):
 
 
 def test_reviews_are_split_as_the_caller_wishes(write):
-    words = splitter("characters").words
+    words = get_tokenizer("characters").tokenize
     assert read_labelled(write("pos\t很 好\n"), words)[0].words == ("很", "好")
 
 
@@ -60,7 +60,7 @@ def test_a_score_that_cannot_be_is_refused(score, write):
 
 
 def test_the_published_files_are_read_whole(labelled):
-    characters = splitter("characters").words
+    characters = get_tokenizer("characters").tokenize
 
     def examples(read, name, *arguments):
         return len(read(labelled / name, *arguments))

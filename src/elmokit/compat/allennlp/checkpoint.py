@@ -19,7 +19,7 @@ def translate(weights: dict[str, Tensor], prefix: str, config: BiLMConfig) -> No
         kernel = weights.pop(f"{name}weight")  # (features, character_dim, seen)
         moved[f"encoder.filters.{place}.weight"] = kernel.transpose(1, 2).flatten(1)
         moved[f"encoder.filters.{place}.bias"] = weights.pop(f"{name}bias")
-    for place in range(characters.highways):
+    for place in range(characters.highway_layers):
         for kind in ("weight", "bias"):
             # AllenNLP's gate lets the vector as it came through, ours the reworked one.
             rework, gate = weights.pop(f"{encoder}_highways._layers.{place}.{kind}").chunk(2)
@@ -29,14 +29,14 @@ def translate(weights: dict[str, Tensor], prefix: str, config: BiLMConfig) -> No
     for kind in ("weight", "bias"):
         moved[f"encoder.projection.{kind}"] = weights.pop(f"{encoder}_projection.{kind}")
     for place, direction in enumerate(config.directions):
-        for layer in range(config.layers):
-            name, own = f"{lstm}{direction}_layer_{layer}.", f"readers.{place}.layers.{layer}."
+        for layer in range(config.num_layers):
+            name, own = f"{lstm}{direction}_layer_{layer}.", f"lstms.{place}.layers.{layer}."
             for theirs, kind in (("input", "input"), ("state", "recurrent")):
                 gates = weights.pop(f"{name}{theirs}_linearity.weight")
                 moved[f"{own}{kind}_weight"] = _our_gates(gates)
             # AllenNLP keeps the forget gate's bias with its 1.0 added.
             bias = _our_gates(weights.pop(f"{name}state_linearity.bias"))
-            bias[config.cell_dim : 2 * config.cell_dim] -= config.forget_bias
+            bias[config.cell_size : 2 * config.cell_size] -= config.forget_bias
             moved[f"{own}bias"] = bias
             moved[f"{own}projection"] = weights.pop(f"{name}state_projection.weight")
     weights.update({ours + name: tensor for name, tensor in moved.items()})

@@ -10,12 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit import formats
+from elmokit.batching import Batch
 from elmokit.compat.allennlp.checkpoint import translate
 from elmokit.compat.allennlp.scalar_mix import ConfigurationError, ScalarMix
-from elmokit.file import describe
+from elmokit.embed_file import describe
 from elmokit.model.bilm import State
-from elmokit.text.alphabet import ByteAlphabet
-from elmokit.text.batch import Batch
+from elmokit.vocab import CharacterIndexer
 
 logger = logging.getLogger(__name__)
 
@@ -131,8 +131,8 @@ class ElmoBiLm(nn.Module):
         if characters is None:
             raise ConfigurationError("a word-level model has no character ids; use elmokit.load")
         self.bilm.requires_grad_(requires_grad)
-        self.num_layers = self.bilm.config.layers + 1
-        self._alphabet = ByteAlphabet(characters.width)
+        self.num_layers = self.bilm.config.num_layers + 1
+        self._alphabet = CharacterIndexer(characters.max_characters)
         self.stateful = stateful
         self._words: list[str] = []
         if vocab_to_cache and requires_grad:
@@ -152,7 +152,7 @@ class ElmoBiLm(nn.Module):
     @property
     def width(self) -> int:
         """How many character ids a word of this model has."""
-        return self._alphabet.width
+        return self._alphabet.max_characters
 
     def describe(self) -> dict[str, str]:
         """What a file of vectors says of the model that made them."""
@@ -171,7 +171,7 @@ class ElmoBiLm(nn.Module):
 
     def get_output_dim(self) -> int:
         """The size of a layer."""
-        return self.bilm.config.vector_dim
+        return self.bilm.config.output_size
 
     def reset_states(self) -> None:
         """Forget the sentences read so far."""
@@ -216,7 +216,7 @@ class ElmoBiLm(nn.Module):
         self._state = self._state.to(like)
         missing = sentences - self._state.sentences
         if missing > 0:
-            fresh = State.zeros(self.bilm.config, missing, like=self._state.output)
+            fresh = State.zeros(self.bilm.config, missing, like=self._state.hidden)
             self._state = self._state.followed_by(fresh)
         return self._state.rows(torch.arange(sentences, device=self.bilm.device))
 

@@ -12,9 +12,8 @@ from torch import Tensor
 from elmokit.compat.allennlp.elmo import ElmoBiLm
 from elmokit.compat.allennlp.indexer import ELMoTokenCharactersIndexer, batch_to_ids
 from elmokit.compat.allennlp.scalar_mix import ConfigurationError
-from elmokit.file import shaped
+from elmokit.embed_file import Store, shaped
 from elmokit.pooling import Vectors
-from elmokit.store import Store
 
 # The addresses that old programs rely on; their files must be had by other means.
 _MODELS = "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/"

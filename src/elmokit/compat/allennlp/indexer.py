@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmokit.batching import check_words
 from elmokit.compat.allennlp.scalar_mix import ConfigurationError
-from elmokit.text.alphabet import ByteAlphabet
-from elmokit.text.batch import check_words
+from elmokit.vocab import CharacterIndexer
 
 _WIDTH = 50
-_ALPHABET = ByteAlphabet(_WIDTH)
+_ALPHABET = CharacterIndexer(_WIDTH)
 
 
 def batch_to_ids(batch: Sequence[Sequence[str]], *, width: int = _WIDTH) -> Tensor:
@@ -22,7 +22,7 @@ def batch_to_ids(batch: Sequence[Sequence[str]], *, width: int = _WIDTH) -> Tens
     sentences = [check_words(list(s), f"sentence {place}")[0] for place, s in enumerate(batch)]
     ids = np.zeros((len(sentences), max(map(len, sentences), default=0), width), np.int64)
     for row, sentence in enumerate(sentences):
-        ids[row, : len(sentence)], _ = ByteAlphabet(width).encode(sentence)
+        ids[row, : len(sentence)], _ = CharacterIndexer(width).encode(sentence)
     return torch.from_numpy(ids)
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError
-from elmokit.model.mix import mix_layers
+from elmokit.model.scalar_mix import mix_layers
 
 
 class ConfigurationError(ConfigError):

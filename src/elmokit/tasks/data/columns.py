@@ -6,7 +6,7 @@ from pathlib import Path
 from elmokit.tasks.data.example import Tagged
 from elmokit.tasks.data.schemes import TAG_FORM, is_tag
 from elmokit.tasks.data.source import Line, blocks_of, lines_of, some
-from elmokit.text.split import split_at_spaces
+from elmokit.tokenizers import split_on_whitespace
 
 _DOCUMENT = "-DOCSTART-"
 
@@ -25,7 +25,7 @@ def read_columns(
     examples: list[Tagged] = []
     columns = 0
     for block in blocks_of(lines):
-        rows = [split_at_spaces(line.text) for line in block]
+        rows = [split_on_whitespace(line.text) for line in block]
         columns = columns or len(rows[0])
         for line, row in zip(block, rows, strict=True):
             if len(row) != columns:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from elmokit.tasks.data.example import Document, Words
 from elmokit.tasks.data.source import Line, lines_of, some
-from elmokit.text.split import split_at_spaces
+from elmokit.tokenizers import split_on_whitespace
 
 _WORD, _FEWEST = 3, 5
 _BEGIN = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>[0-9]{1,9}))?\s*")
@@ -68,7 +68,7 @@ class _Unfinished:
             self._end_sentence()
             return
         tabs = "\t" in line.text
-        row = line.text.split("\t") if tabs else split_at_spaces(line.text)
+        row = line.text.split("\t") if tabs else split_on_whitespace(line.text)
         if len(row) < _FEWEST or (self._words and len(row) != self._columns):
             expected = f"{self._columns}" if self._words else f"{_FEWEST} or more"
             raise line.wrong(

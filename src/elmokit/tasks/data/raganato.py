@@ -6,7 +6,7 @@ from xml.parsers import expat
 from elmokit.errors import FormatError
 from elmokit.tasks.data.example import Instance, Sensed
 from elmokit.tasks.data.source import Line, lines_of, some
-from elmokit.text.split import split_at_spaces
+from elmokit.tokenizers import split_on_whitespace
 
 
 def read_raganato(data: str | Path, gold: str | Path) -> list[Sensed]:
@@ -41,7 +41,7 @@ def _read_gold(path: str | Path) -> dict[str, tuple[tuple[str, ...], Line]]:
     for line in lines_of(path):
         if line.blank:
             continue
-        instance, *senses = split_at_spaces(line.text)
+        instance, *senses = split_on_whitespace(line.text)
         if not senses or not all("%" in sense for sense in senses):
             raise line.wrong(f"{line.text[:60]!r}, expected an id and keys as say%2:32:00::")
         if instance in keys:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import cast
 
 from elmokit.errors import FormatError
+from elmokit.files import TextFile, unpacked
 from elmokit.tasks.data.example import Instance, Sensed
 from elmokit.tasks.data.source import Line, numbered
-from elmokit.text.files import TextFile, unpacked
 
 _CUT = EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, tarfile.TarError
 _START = b"<contextfile"

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from elmokit.errors import FormatError
-from elmokit.text.files import TextFile
-from elmokit.text.lines import read_lines
+from elmokit.files import TextFile, read_lines
 
 _Example = TypeVar("_Example")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from elmokit.errors import FormatError
+from elmokit.files import TextFile
 from elmokit.tasks.data.align import Place, align
 from elmokit.tasks.data.example import Answer, Question
 from elmokit.tasks.data.source import lines_of, some
 from elmokit.tasks.data.table import Split
-from elmokit.text.files import TextFile
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ _HALF = re.compile("[\ud800-\udfff]")  # JSON may write one without the other
 
 
 def read_squad(path: str | Path, split: Split) -> list[Question]:
-    """The questions of a file, cut into words by `split`, such as `splitter("moses").words`.
+    """The questions of a file, cut into words by `split`, such as `get_tokenizer("moses").words`.
 
     An answer that does not begin and end where words do is widened to whole words; each says
     whether it was, and the log how many were.

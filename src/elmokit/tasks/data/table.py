@@ -1,6 +1,6 @@
 """Tables of texts become labelled texts, and pairs with a label or a score.
 
-A raw text becomes words by the caller's `split`, such as `splitter("moses").words`.
+A raw text becomes words by the caller's `split`, such as `get_tokenizer("moses").words`.
 """
 
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from elmokit.tasks.data.example import Labelled, Pair, Scored, Words
 from elmokit.tasks.data.source import Line, known, lines_of, some
-from elmokit.text.split import splitter
+from elmokit.tokenizers import get_tokenizer
 
 Split = Callable[[str], list[str]]
 
@@ -37,7 +37,7 @@ def without_breaks(text: str) -> str:
 
 def sentences_by(split: Split, text: str) -> tuple[Words, ...]:
     """The sentences of a raw text, cut by Moses's rules, each split into words; none is empty."""
-    cut = (tuple(split(sentence)) for sentence in splitter("moses").sentences(text))
+    cut = (tuple(split(sentence)) for sentence in get_tokenizer("moses").split_sentences(text))
     return tuple(words for words in cut if words)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from elmokit.tasks.data.example import InContext
 from elmokit.tasks.data.source import Line, lines_of, some, whole_number
-from elmokit.text.split import split_at_spaces
+from elmokit.tokenizers import split_on_whitespace
 
 _GOLD = {"T": True, "F": False}
 
@@ -41,7 +41,7 @@ def _example(line: Line, same: bool) -> InContext:
     word, pos, places, *sentences = row
     if not word or pos not in ("N", "V"):
         raise line.wrong(f"word {word!r} with part of speech {pos!r}, expected a word and N or V")
-    first, second = (tuple(split_at_spaces(sentence)) for sentence in sentences)
+    first, second = (tuple(split_on_whitespace(sentence)) for sentence in sentences)
     left, right = map(whole_number, places.partition("-")[::2])
     if left is None or right is None:
         raise line.wrong(f"places {places[:40]!r}, expected two numbers as 2-6")

@@ -1,0 +1,90 @@
+"""TF-Hub's ELMo module: its signatures and outputs, on PyTorch."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from elmokit import formats
+from elmokit.batching import Batch
+from elmokit.errors import InputError
+from elmokit.model.scalar_mix import ScalarMix
+from elmokit.tokenizers import split_on_whitespace
+
+Tokens = Mapping[str, Sequence[Sequence[str]] | Sequence[int]]
+
+
+class Module(nn.Module):
+    """TF-Hub's google/elmo: each call starts fresh, and only the four scalars of the mix learn.
+
+    `trainable` lets them; they are `aggregation.weights` (three) and `aggregation.scale`.
+    """
+
+    def __init__(
+        self, source: str | Path, weights: str | Path | None = None, *, trainable: bool = False
+    ) -> None:
+        super().__init__()
+        self._pretrained = formats.load(source, weights)
+        self.bilm = self._pretrained.model.bilm.requires_grad_(False)
+        self.aggregation = ScalarMix(self.bilm.config.num_layers + 1, trainable=trainable)
+
+    def forward(
+        self,
+        inputs: Sequence[str] | Tokens,
+        signature: Literal["default", "tokens"] | None = None,
+        as_dict: bool | None = None,
+    ) -> Tensor | dict[str, Tensor]:
+        """The output called default, or all by name: of strings, split at their spaces, or tokens.
+
+        word_emb is (sentences, words, dim); lstm_outputs1, lstm_outputs2 and elmo, their mix, are
+        (sentences, words, 2 * dim); default, (sentences, 2 * dim), is the mean of elmo over the
+        words of a sentence. All are zero at padding. For `tokens`, inputs has the keys tokens, rows
+        of one length, padded with "", and sequence_len.
+        """
+        if isinstance(inputs, str):
+            raise TypeError("inputs is one string, expected a list of strings")
+        outputs = self._outputs(inputs, signature or "default")
+        return outputs if as_dict else outputs["default"]
+
+    def _outputs(self, inputs: Sequence[str] | Tokens, signature: str) -> dict[str, Tensor]:
+        if signature == "tokens":
+            sentences, width = _sentences(inputs)
+        elif signature == "default":
+            sentences = [split_on_whitespace(text) for text in inputs]
+            width = max(map(len, sentences), default=0)
+        else:
+            raise InputError(f"signature is {signature!r}, expected 'default' or 'tokens'")
+        batch = Batch.from_sentences(sentences, self._pretrained.indexer).to(self.bilm.device)
+        with torch.no_grad():
+            layers, _ = self.bilm(batch)
+        mask = batch.words[:, 2:] > 0
+        layers = layers[:, :, 1:-1] * mask[..., None]
+        missing = width - mask.shape[1]
+        layers = nn.functional.pad(layers, (0, 0, 0, missing))
+        elmo = self.aggregation(layers, mask)
+        lengths = mask.sum(1, keepdim=True).clamp(min=1)
+        return {
+            "word_emb": layers[0, ..., : self.bilm.config.projection_size],
+            **{f"lstm_outputs{number}": layers[number] for number in range(1, len(layers))},
+            "elmo": elmo,
+            "default": elmo.sum(1) / lengths,
+        }
+
+
+def _sentences(inputs: object) -> tuple[list[list[str]], int]:
+    """The real tokens of each sentence, and how long the padded ones are."""
+    if not isinstance(inputs, Mapping) or not {"tokens", "sequence_len"} <= set(inputs):
+        raise InputError("the tokens signature takes a dictionary with tokens and sequence_len")
+    rows = [list(row) for row in inputs["tokens"]]
+    lengths = [int(length) for length in inputs["sequence_len"]]
+    if len(rows) != len(lengths):
+        raise InputError(f"{len(rows)} rows of tokens, but {len(lengths)} lengths in sequence_len")
+    width = max(map(len, rows), default=0)
+    for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
+        if not 0 <= length <= len(row):
+            raise InputError(
+                f"sequence_len of sentence {number} is {length}, but it has {len(row)} tokens"
+            )
+    return [row[:length] for row, length in zip(rows, lengths, strict=True)], width

@@ -1,1 +1,0 @@
-"""Vectors become what can be seen and searched: looking, without learning."""

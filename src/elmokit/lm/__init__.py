@@ -1,1 +1,0 @@
-"""Raw text becomes a language model."""

@@ -1,0 +1,1 @@
+"""Search by vectors, and pictures of them."""

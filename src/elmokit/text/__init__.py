@@ -1,1 +1,0 @@
-"""Strings become ids: the only room that looks inside a word."""

@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+import torch
+
+import elmokit
+from elmokit.compat.tfhub import Module
+from made import make_folder
+
+TOKENS = [["the", "cat", "is"], ["dogs", "", ""]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return make_folder(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def hub(folder):
+    return Module(folder)
+
+
+def test_tokens_give_every_output_by_name(hub, folder):
+    found = hub({"tokens": TOKENS, "sequence_len": [3, 1]}, signature="tokens", as_dict=True)
+    assert {name: tuple(tensor.shape) for name, tensor in found.items()} == {
+        "word_emb": (2, 3, 6), "lstm_outputs1": (2, 3, 12), "lstm_outputs2": (2, 3, 12),
+        "elmo": (2, 3, 12), "default": (2, 12),
+    }  # fmt: skip
+    first, second = elmokit.load(folder).embed([["the", "cat", "is"], ["dogs"]])
+    np.testing.assert_allclose(found["word_emb"][0], first[0][:, :6], atol=2e-6)
+    np.testing.assert_allclose(found["lstm_outputs1"][0], first[1], atol=2e-6)
+    np.testing.assert_allclose(found["lstm_outputs2"][1, :1], second[2], atol=2e-6)
+    np.testing.assert_allclose(found["elmo"][0].detach(), first.mean(0), atol=2e-6)
+
+
+def test_default_is_the_mean_over_real_words_only(hub):
+    found = hub({"tokens": TOKENS, "sequence_len": [3, 1]}, signature="tokens", as_dict=True)
+    torch.testing.assert_close(found["default"][1], found["elmo"][1, 0])
+    torch.testing.assert_close(found["default"][0], found["elmo"][0].mean(0))
+    assert not found["elmo"][1, 1:].any()
+
+
+def test_strings_are_split_at_plain_spaces(hub):
+    strings = hub(["the cat is", "dogs"], as_dict=True)
+    tokens = hub({"tokens": TOKENS, "sequence_len": [3, 1]}, signature="tokens", as_dict=True)
+    assert all(torch.equal(strings[name], tokens[name]) for name in tokens)
+    assert torch.equal(hub(["the cat is", "dogs"]), strings["default"])
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["one"], ["", "one"]])
+def test_inputs_of_size_0_and_1_work(hub, texts):
+    found = hub(texts, as_dict=True)
+    assert found["default"].shape == (len(texts), 12)
+    assert torch.isfinite(found["default"]).all()
+
+
+def test_a_call_does_not_feel_the_one_before(hub):
+    assert torch.equal(hub(["the cat"]), hub(["the cat"]))
+
+
+def test_four_scalars_learn_and_nothing_else(folder):
+    hub = Module(folder, trainable=True)
+    hub(["the cat"]).sum().backward()
+    learning = {name: p.numel() for name, p in hub.named_parameters() if p.requires_grad}
+    assert learning == {"aggregation.weights": 3, "aggregation.scale": 1}
+    assert all(p.grad is not None for p in hub.aggregation.parameters())
+    assert not any(p.requires_grad for p in Module(folder).parameters())
+
+
+def test_one_string_is_refused(hub):
+    with pytest.raises(TypeError, match="inputs is one string, expected a list of strings"):
+        hub("the cat")
+    assert torch.equal(hub(["the cat"], signature=None), hub(["the cat"]))
+
+
+@pytest.mark.parametrize(
+    ("inputs", "signature", "message"),
+    [
+        (["a"], "tokens", "takes a dictionary with tokens and sequence_len"),
+        ({"tokens": [["a"]], "sequence_len": [1, 1]}, "tokens", "1 rows of tokens, but 2 lengths"),
+        (
+            {"tokens": [["a"]], "sequence_len": [2]},
+            "tokens",
+            "sequence_len of sentence 0 is 2, but",
+        ),
+        (["a"], "words", "signature is 'words', expected 'default' or 'tokens'"),
+    ],
+)
+def test_wrong_inputs_are_named(hub, inputs, signature, message):
+    with pytest.raises(elmokit.InputError, match=message):
+        hub(inputs, signature=signature)

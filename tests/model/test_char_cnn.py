@@ -1,0 +1,81 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmokit.config import SIZES, CharacterConfig
+from elmokit.model.char_cnn import CharacterEncoder, Highway
+from elmokit.vocab import CharacterIndexer
+
+CONFIG = CharacterConfig(embedding_size=4, filters=((1, 8), (3, 16), (7, 40)), highway_layers=2)
+
+
+def chars_of(words, width=50):
+    return torch.from_numpy(CharacterIndexer(width).encode(words)[0])
+
+
+@given(st.lists(st.text(max_size=60), min_size=1, max_size=40), st.randoms())
+def test_a_word_does_not_feel_its_neighbours_not_even_in_its_bits(words, random):
+    torch.manual_seed(0)
+    encoder = CharacterEncoder(CONFIG, dim=6)
+    chosen = random.choice(words)
+    with torch.no_grad():
+        together = encoder(chars_of(words))[words.index(chosen)]
+        alone = encoder(chars_of([chosen]))[0]
+    assert torch.equal(together, alone)
+
+
+def test_at_the_published_size_a_word_keeps_its_bits_too():
+    small = SIZES["small"]
+    encoder = CharacterEncoder(small.characters, small.projection_size)
+    words = [f"word{'s' * (k % 30)}{k}" for k in range(100)]
+    with torch.no_grad():
+        together = encoder(chars_of(words))
+        for k in (0, 17, 99):
+            assert torch.equal(encoder(chars_of([words[k], "x"]))[0], together[k])
+
+
+def test_the_cut_of_the_padding_changes_nothing():
+    """The long word keeps all positions; a plain convolution over all of them agrees."""
+    encoder = CharacterEncoder(CONFIG, dim=6)
+    chars = chars_of(["a", "ab" * 30, "word", ""])
+    characters = encoder.embedding(chars).transpose(1, 2)
+    features = []
+    for (seen, made), layer in zip(CONFIG.filters, encoder.filters, strict=True):
+        kernel = layer.weight.view(made, seen, 4).transpose(1, 2)
+        features.append(torch.conv1d(characters, kernel, layer.bias).amax(2).relu())
+    expected = torch.cat(features, 1)
+    for highway in encoder.highways:
+        expected = highway(expected)
+    torch.testing.assert_close(encoder(chars), encoder.projection(expected))
+
+
+def test_learning_and_using_give_the_same_vectors():
+    encoder = CharacterEncoder(CONFIG, dim=6)
+    chars = chars_of(["a", "word", "longer words", "x" * 60])
+    with torch.no_grad():
+        used = encoder(chars)
+    torch.testing.assert_close(encoder(chars), used)
+
+
+def test_padding_never_learns():
+    encoder = CharacterEncoder(CONFIG, dim=6)
+    encoder(chars_of(["a", "b"])).sum().backward()
+    assert encoder.embedding.weight.grad is not None
+    assert not encoder.embedding.weight.grad[0].any()
+
+
+def test_a_closed_gate_lets_the_vector_through():
+    highway = Highway(3)
+    x = torch.randn(2, 3)
+    torch.nn.init.constant_(highway.gate.bias, -100.0)
+    torch.testing.assert_close(highway(x), x)
+    torch.nn.init.constant_(highway.gate.bias, 100.0)
+    torch.testing.assert_close(highway(x), torch.relu(highway.rework(x)))
+
+
+@pytest.mark.parametrize("dim", [64, 6])
+def test_the_projection_is_there_only_where_sizes_differ(dim):
+    encoder = CharacterEncoder(CONFIG, dim=dim)
+    assert (encoder.projection is None) == (dim == 64)
+    assert encoder(chars_of(["a"])).shape == (1, dim)

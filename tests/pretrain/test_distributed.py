@@ -1,0 +1,91 @@
+"""Two ranks learn what one rank with all the lanes learns, and a lost rank ends the run."""
+
+import json
+import multiprocessing
+import os
+import socket
+
+import pytest
+import torch
+import torch._dynamo
+
+from elmokit.errors import ConfigError, RankError
+from elmokit.pretrain.corpus import Corpus
+from elmokit.pretrain.distributed import Ranks
+from elmokit.pretrain.run import Run
+from elmokit.pretrain.settings import PretrainingSettings
+from elmokit.pretrain.trainer import pretrain
+from made import make_corpus
+
+SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3
+SETTINGS = PretrainingSettings(
+    dim=8, cell_dim=12, filters=((1, 6), (2, 6)), width=12, character_dim=4, lanes=6, steps=5,
+    negatives=6, updates=8, validate_every=4, log_every=2, dropout=0.0, learning_rate=0.1,
+    checkpoint_minutes=0.0, encoder_every=2,
+)  # fmt: skip
+
+
+def train(folder, out, environment, lose):
+    os.environ |= environment
+
+    update = Run.update
+
+    def update_or_die(run):
+        if run.done == 4:
+            os._exit(3)
+        return update(run)
+
+    if lose:
+        Run.update = update_or_die
+    try:
+        pretrain(Corpus.open(folder), SETTINGS, out)
+    except RankError:
+        os._exit(1)
+
+
+def run_ranks(folder, out, *, ranks, lost=None):
+    """The exit codes of so many ranks, one of which may be lost on the way."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    context = multiprocessing.get_context("fork")
+    processes = []
+    for rank in range(ranks):
+        environment = {
+            "RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+        }  # fmt: skip
+        processes.append(
+            context.Process(target=train, args=(folder, out, environment, rank == lost))
+        )
+        processes[-1].start()
+    for process in processes:
+        process.join(timeout=100)
+    return [process.exitcode for process in processes]
+
+
+def weights_of(out):
+    return torch.load(out / "checkpoint.pt", weights_only=True)["weights"]
+
+
+def test_two_ranks_are_one_with_all_the_lanes_even_after_a_loss(tmp_path):
+    folder = make_corpus(tmp_path / "corpus", SENTENCES, valid=SENTENCES[:3])
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert run_ranks(folder, one, ranks=1) == [0]
+    assert run_ranks(folder, two, ranks=2, lost=1) == [1, 3]
+    assert torch.load(two / "checkpoint.pt", weights_only=True)["update"] < 8
+    assert run_ranks(folder, two, ranks=2) == [0, 0]
+    alone, together = weights_of(one), weights_of(two)
+    for name, weight in alone.items():
+        torch.testing.assert_close(weight, together[name], atol=1e-5, rtol=0)
+    updates = [
+        [json.loads(line)["update"] for line in (out / "log.jsonl").read_text().splitlines()]
+        for out in (one, two)
+    ]
+    assert updates[0] == updates[1]
+
+
+def test_lanes_that_ranks_cannot_share_are_refused():
+    with pytest.raises(ConfigError, match="multiple of 4"):
+        Ranks(1, 4).share(6)
+    assert Ranks(1, 4).share(8) == slice(2, 4)

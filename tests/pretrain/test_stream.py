@@ -1,0 +1,141 @@
+"""Windows are bilm-tf's, element for element, and a stream goes on where another stood."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elmokit.pretrain.corpus import Corpus
+from elmokit.pretrain.stream import Stream
+from made import make_corpus
+
+# bilm-tf's tests/test_data.py: ids of <S> </S> <UNK> the . in its vocabulary.
+VOCABULARY = ["<S>", "</S>", "<UNK>", "the", "."]
+SENTENCES = [["the", "unknown", "."], ["th", "."], ["the"]]
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    return Corpus.open(make_corpus(folder, SENTENCES, vocabulary=VOCABULARY))
+
+
+def as_bilm_tf(ids, corpus):
+    """Ids as bilm-tf has them: every word that is not in the vocabulary is <UNK>."""
+    return np.where(ids < len(corpus.vocabulary), ids, 2).tolist()
+
+
+@pytest.mark.parametrize(
+    ("direction", "expected"),
+    [
+        (
+            "forward",
+            [
+                ([[0, 3, 2], [0, 2, 4]], [[3, 2, 4], [2, 4, 1]]),
+                ([[4, 0, 3], [0, 3, 2]], [[1, 3, 1], [3, 2, 4]]),
+            ],
+        ),
+        (
+            "backward",
+            [
+                ([[1, 4, 2], [1, 4, 2]], [[4, 2, 3], [4, 2, 0]]),
+                ([[3, 1, 3], [1, 4, 2]], [[0, 3, 0], [4, 2, 3]]),
+            ],
+        ),
+    ],
+)
+def test_windows_are_those_of_bilm_tf(corpus, direction, expected):
+    stream = Stream(corpus.shards, lanes=2, steps=3, direction=direction, shuffle="none")
+    for inputs, targets in expected:
+        window = stream.window()
+        assert as_bilm_tf(window.inputs, corpus) == inputs
+        assert as_bilm_tf(window.targets, corpus) == targets
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """A corpus of five shards of sentences of 0 to 9 words, no word twice."""
+    count = iter(range(10_000))
+    sentences = [[f"w{next(count)}" for _ in range(k * 7 % 10)] for k in range(60)]
+    return Corpus.open(make_corpus(tmp_path_factory.mktemp("numbers"), sentences, shards=5))
+
+
+@pytest.mark.parametrize("shuffle", ["sentences", "shards", "none"])
+@pytest.mark.parametrize("direction", ["forward", "backward"])
+def test_an_epoch_predicts_every_word_once(numbers, shuffle, direction):
+    stream = Stream(numbers.shards, lanes=1, steps=1, direction=direction, shuffle=shuffle)
+    predictions = numbers.words + numbers.sentences
+    seen = [int(stream.window().targets[0, 0]) for _ in range(predictions)]
+    words = sorted(word for word in seen if word > 2)
+    assert words == list(range(3, 3 + numbers.words))
+    assert seen.count(1 if direction == "forward" else 0) == numbers.sentences
+
+
+def test_epochs_differ_in_order_and_seeds_too(numbers):
+    def first(seed, skip):
+        stream = Stream(numbers.shards, lanes=1, steps=10, seed=seed)
+        windows = [stream.window().targets.tolist() for _ in range(skip + 3)]
+        return windows[-3:]
+
+    an_epoch = (numbers.words + numbers.sentences) // 10
+    assert first(0, 0) != first(1, 0)
+    assert first(0, 0) != first(0, an_epoch)
+    assert first(0, 0) == first(0, 0)
+
+
+def test_both_directions_read_the_same_sentences(numbers):
+    streams = [
+        Stream(numbers.shards, lanes=3, steps=11, direction=d) for d in ("forward", "backward")
+    ]
+    for _ in range(20):
+        forward, backward = (stream.window() for stream in streams)
+        assert (forward.starts == backward.starts).all()
+
+
+@given(lanes=st.integers(1, 7), steps=st.integers(1, 9), before=st.integers(0, 60))
+def test_a_stream_goes_on_where_another_stood(numbers, lanes, steps, before):
+    first, second = (Stream(numbers.shards, lanes=lanes, steps=steps, seed=5) for _ in range(2))
+    for _ in range(before):
+        first.window()
+    second.seek(first.position)
+    for _ in range(5):
+        here, there = first.window(), second.window()
+        assert (here.inputs == there.inputs).all()
+        assert (here.targets == there.targets).all()
+
+
+READ_ALL = """
+import resource, sys
+from pathlib import Path
+from elmokit.pretrain.stream import Stream
+folder, megabytes = Path(sys.argv[1]), int(sys.argv[2])
+shards = sorted(folder.glob("*.npy"))
+stream = Stream(shards, lanes=64, steps=500)
+stream.window()
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+limit = pages * resource.getpagesize() + megabytes * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+while stream.position["epoch"] == 0:
+    stream.window()
+print(sum(shard.stat().st_size for shard in shards) >= 10 * megabytes * 2**20)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+def test_a_corpus_ten_times_larger_than_the_memory_is_streamed(tmp_path):
+    sentence = np.append(np.arange(3, 1002), 1)
+    np.save(tmp_path / "00000.npy", np.tile(sentence, 1000).astype(np.int32))  # 4 MB
+    for shard in range(1, 84):
+        os.link(tmp_path / "00000.npy", tmp_path / f"{shard:05}.npy")
+    done = subprocess.run(
+        [sys.executable, "-c", READ_ALL, tmp_path, "32"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")

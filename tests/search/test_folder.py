@@ -1,0 +1,249 @@
+"""The files of a folder's index belong together, and a kill at any time harms nothing."""
+
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.errors import FormatError, InputError, OutputError, ServiceError
+from elmokit.search.build import build_index
+from elmokit.search.folder_site import FolderSite
+from elmokit.search.index import Index
+from elmokit.search.nearest import FaissVectors
+from elmokit.search.passages import Passage, Row
+from elmokit.search.recipe import Begun, Recipe
+
+
+@pytest.fixture
+def folder(model, tmp_path):
+    (tmp_path / "text.txt").write_text("He will play the violin. She was late.\nIt rained.\n")
+    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "index").close()
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def new(tmp_path):
+    """Files with a line each."""
+
+    def write(line):
+        path = tmp_path / f"{line}.txt"
+        path.write_text(line + "\n")
+        return str(path)
+
+    return write
+
+
+def test_an_index_is_four_files(folder):
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["index.json", "passages.sqlite", "vectors.faiss", "whitening.npy"]
+
+
+def test_a_folder_with_something_else_is_left_alone(folder, model, tmp_path):
+    with pytest.raises(OutputError, match="not empty, index is there; name a new folder"):
+        build_index(model, [str(tmp_path / "text.txt")], tmp_path)
+    with pytest.raises(InputError, match="no index there; make one first"):
+        Index.open(tmp_path, model)
+
+
+def test_a_folder_with_something_hidden_is_left_alone(model, tmp_path):
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "home" / ".git").mkdir(parents=True)
+    (tmp_path / "home" / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    with pytest.raises(OutputError, match=r"not empty, \.git is there; name a new folder"):
+        build_index(model, [str(tmp_path / "empty.txt")], tmp_path / "home")
+    assert [path.name for path in (tmp_path / "home").rglob("*")] == [".git", "HEAD"]
+
+
+def test_a_build_takes_away_only_what_it_made(tmp_path):
+    recipe = Recipe("m", "spaces", "sentences", "mean", "mean", "none", "flat")
+    with FolderSite.begin(tmp_path / "index", Begun(recipe, [])) as site:
+        (tmp_path / "index" / ".note").write_text("mine")
+        site.remove()
+    assert [path.name for path in (tmp_path / "index").iterdir()] == [".note"]
+
+
+def test_a_build_that_was_killed_at_its_first_file_begins_again(folder, model, tmp_path):
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / ".building.json.7.unfinished").write_text("{")
+    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "killed").close()
+    test_an_index_is_four_files(tmp_path / "killed")
+
+
+@pytest.mark.parametrize("next_step", ["change", "build"])
+def test_what_a_build_killed_at_its_end_left_is_taken_away(folder, model, tmp_path, next_step):
+    (folder / "building.json").write_text("{}")
+    (folder / "parts").mkdir()
+    np.save(folder / "parts" / "000000000000.npy", np.zeros((3, 12), np.float16))
+    if next_step == "change":
+        with Index.open(folder, model) as index:
+            index.delete([1])
+    else:
+        with pytest.raises(OutputError, match="an index already"):
+            build_index(model, [str(tmp_path / "text.txt")], folder)
+    test_an_index_is_four_files(folder)
+
+
+def test_cells_are_a_kind_too(model, folder, tmp_path):
+    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "i", kind="ivf").close()
+    with Index.open(tmp_path / "i", model) as index:
+        assert index.recipe.kind == "ivf"
+        index.delete([1])
+        assert index.search("It rained.", k=9)[0].found.text == "It rained."
+
+
+def texts_of(index, query):
+    return [hit.found.text for hit in index.search(query, k=20)]
+
+
+def test_what_another_process_changed_is_seen(folder, model, new):
+    with Index.open(folder, model) as first, Index.open(folder, model) as second:
+        first.add([new("Something new.")])
+        assert texts_of(second, "Something new.")[0] == "Something new."
+        second.delete([1])
+        assert sorted(texts_of(first, "It.")) == ["It rained.", "She was late.", "Something new."]
+
+
+def test_uses_that_another_process_added_are_seen(folder, model, new, tmp_path):
+    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "uses", unit="words").close()
+    with Index.open(tmp_path / "uses", model) as one, Index.open(tmp_path / "uses", model) as two:
+        one.add([new("We play it.")])
+        assert len(two.search_word("play", "We play it.")) == 2
+
+
+def test_what_another_process_added_and_deleted_is_not_mistaken(folder, model, new):
+    with Index.open(folder, model) as first, Index.open(folder, model) as second:
+        name = new("Something new.")
+        first.add([name])
+        first.delete(first.passages_of(name))
+        second.add([new("Quite another thing!")])
+        first.add([new("The end.")])
+    with Index.open(folder, model) as opened:
+        for text in ("Quite another thing!", "The end.", "It rained."):
+            assert texts_of(opened, text)[0] == text
+
+
+def test_an_add_that_fails_leaves_no_vectors(folder, model, new, tmp_path):
+    (tmp_path / "bad.txt").write_bytes(b"A good line that is far away.\n" * 3 + b"\xff\n")
+    model.tokens_per_batch = 1  # the good lines are added before the bad one is met
+    with Index.open(folder, model) as index:
+        with pytest.raises(InputError, match="line 4: not UTF-8"):
+            index.add([str(tmp_path / "bad.txt")])
+        index.add([new("Something new.")])
+    assert len(FaissVectors.open(folder / "vectors.faiss", kind="flat")) == 4
+
+
+def test_an_index_is_opened_while_another_process_adds(folder, model, new, monkeypatch):
+    read, added = FaissVectors.open, []
+
+    def read_before_an_add(path, *, kind):
+        vectors = read(path, kind=kind)
+        added.extend([] if added else [writer.add([new("Something new.")])])
+        return vectors
+
+    with Index.open(folder, model) as writer:
+        monkeypatch.setattr(FaissVectors, "open", read_before_an_add)
+        with Index.open(folder, model) as opened:
+            assert texts_of(opened, "Something new.")[0] == "Something new."
+
+
+def test_an_index_is_searched_while_another_process_adds(folder, model):
+    long = Passage("long.txt", 1, 0, 9, "long " * 2**18, (("long",),))  # more than SQLite caches
+    with Index.open(folder, model) as writer, Index.open(folder, model) as reader:
+        with writer.store.changing():
+            for _ in range(8):
+                writer.store.add([long], [Row(0)], writer.encode("long")[None])
+            assert len(texts_of(reader, "It rained.")) == 3
+        assert len(texts_of(reader, "It rained.")) == 11
+
+
+def test_who_asks_while_another_process_writes_is_told_to_ask_again(folder, model, monkeypatch):
+    monkeypatch.setattr("elmokit.search.catalog._SECONDS_WAITED", 0.01)
+    with Index.open(folder, model) as index:
+        writer = sqlite3.connect(folder / "passages.sqlite")
+        writer.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(ServiceError, match="another process is writing to it") as refused:
+            index.search("It rained.")
+        assert (refused.value.status, refused.value.retry_after) == (503, 1)
+        writer.close()
+        assert index.search("It rained.", k=1)[0].found.text == "It rained."
+
+
+def test_vectors_that_the_catalog_does_not_know_are_passed_over(folder, model):
+    with Index.open(folder, model) as index:
+        query = index.encode("He will play the violin.")
+        vectors = FaissVectors.open(folder / "vectors.faiss", kind="flat")
+        vectors.add(query[None])
+        vectors.save()  # and then the power failed
+    with Index.open(folder, model) as opened:
+        assert len(opened.search("He will play the violin.", k=20)) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "message"),
+    [
+        ("index.json", b"{}", "expected what elmo index build writes"),
+        ("vectors.faiss", b"IxSQ", "FAISS cannot read it"),
+        ("whitening.npy", b"", "not an array"),
+        ("passages.sqlite", b"no database, " * 400, "SQLite cannot use it"),
+    ],
+)
+def test_a_damaged_index_is_named(folder, model, name, damage, message):
+    (folder / name).write_bytes(damage)
+    with pytest.raises(FormatError, match=message):
+        Index.open(folder, model)
+
+
+def test_files_that_do_not_belong_together_are_refused(folder, model):
+    rows = sqlite3.connect(folder / "passages.sqlite")
+    rows.execute("INSERT INTO vectors VALUES (99, 1, NULL, NULL, NULL)")
+    rows.commit()
+    rows.close()
+    with pytest.raises(FormatError, match=r"knows 100 vectors, but vectors.faiss has 3"):
+        Index.open(folder, model)
+
+
+def test_vectors_of_two_sizes_are_refused(folder, model):
+    np.save(folder / "whitening.npy", np.ones((4, 3), np.float32))
+    with pytest.raises(FormatError, match=r"vectors of \[3, 12\] numbers"):
+        Index.open(folder, model)
+
+
+BUILD = """
+import sys, torch, elmokit
+from elmokit.search.build import build_index
+torch.set_num_threads(1)
+model = elmokit.load(sys.argv[1], split="spaces", tokens_per_batch=16)
+build_index(model, [sys.argv[2]], sys.argv[3])
+"""
+
+
+def test_a_killed_build_goes_on_and_ends_with_the_same_numbers(model_folder, tmp_path):
+    text, target = tmp_path / "text.txt", tmp_path / "killed"
+    text.write_text("".join(f"line {n} of a text with {n % 7} more\n" for n in range(300)))
+    child = subprocess.Popen([sys.executable, "-c", BUILD, model_folder, text, target])
+    deadline = time.monotonic() + 60
+    while len([*target.glob("parts/[0-9]*.npy")]) < 3 and time.monotonic() < deadline:
+        time.sleep(0.002)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    kept = {path: path.stat().st_mtime_ns for path in sorted(target.glob("parts/[0-9]*.npy"))[:-1]}
+    assert len(kept) >= 2
+    model = elmokit.load(model_folder, split="spaces", tokens_per_batch=16)
+    with pytest.raises(InputError, match="its build did not end: start it again"):
+        Index.open(target, model)
+    with pytest.raises(InputError, match="begun with other files, options or another model"):
+        build_index(model, [str(text)], target, pooling="max")
+    assert all(path.stat().st_mtime_ns == changed for path, changed in kept.items())
+    whole = build_index(model, [str(text)], tmp_path / "whole")
+    resumed = build_index(model, [str(text)], target)
+    with whole, resumed:
+        assert len(resumed) == len(whole) == 300
+        assert resumed.search("line 9 of it", k=50) == whole.search("line 9 of it", k=50)
+    for name in ("vectors.faiss", "whitening.npy", "index.json"):
+        assert (target / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert not [*target.glob("parts*"), *target.glob("building.json")]

@@ -1,0 +1,204 @@
+"""What is drawn stands in the picture, as text, and the same each time."""
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from elmokit.errors import FormatError, InputError
+from elmokit.search.curve import draw_curve, read_curves
+from elmokit.search.mix import Shares, draw_mix
+from elmokit.search.projector import write_projector
+from elmokit.search.senses import draw_senses
+from elmokit.search.similarity import compare_words, draw_similarity
+from elmokit.search.uses import Use, embed_uses, find_uses
+
+LINES = ["He played a $ 5 violin .", "", "Plays are long .", "我们 去 银行 play"]
+LABELLED = ["music\tHe will play .", "theatre\tThe play 银行 ended .", "music\tThey play on ."]
+
+
+def uses_of(word, lines, **options):
+    return find_uses(word, lines, name="lines", split=lambda text: [text.split()], **options)
+
+
+@pytest.fixture
+def uses(model):
+    found = uses_of("play", LABELLED)
+    return found, embed_uses(model, found)
+
+
+def test_uses_are_found_by_form_or_by_prefix():
+    assert [use.words[use.place] for use in uses_of("Play", LINES)] == ["play"]
+    assert [use.word for use in uses_of("play", LINES, prefix=True)] == ["played", "Plays", "play"]
+    assert uses_of("play", LABELLED)[1] == Use(("The", "play", "银行", "ended", "."), 1, "theatre")
+
+
+def test_an_excerpt_shows_what_stands_beside():
+    use = Use(("a", "b", "c", "d", "e"), 3)
+    assert use.excerpt(1) == "… c d e"
+    assert use.excerpt(9) == "a b c d e"
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["no such word"], "lines: no use of 'play'; give --prefix for its inflections"),
+        (["music\tplay", "play"], "line 2: expected a label, one tab and a sentence"),
+        (["play", "music\tplay"], "line 2: expected no tab"),
+        (["a\tb\tplay"], "line 1: expected a label, one tab"),
+    ],
+)
+def test_lines_that_do_not_fit_are_named(lines, message):
+    with pytest.raises(InputError, match=message):
+        uses_of("play", lines)
+
+
+def test_the_vectors_of_uses_are_those_of_embed(model, uses):
+    found, vectors = uses
+    assert vectors.shape == (3, 3, 12)
+    alone = model.embed([list(found[1].words)])[0]
+    np.testing.assert_allclose(vectors[:, 1], alone[:, 1], atol=2e-6)
+
+
+def test_a_map_of_senses_keeps_its_text_and_its_bytes(uses, tmp_path):
+    path = tmp_path / "senses.svg"
+    groups = draw_senses(path, *uses, layers=[0, 2])
+    assert groups.names == ["music", "theatre"]
+    svg = path.read_text("utf-8")
+    for said in (
+        "layer 0",
+        "layer 2",
+        "music",
+        "theatre",
+        "银行",
+        "% of variance",
+        "3 uses of play",
+    ):
+        assert said in svg
+    assert "layer 1" not in svg
+    assert "dc:date" not in svg
+    draw_senses(tmp_path / "again.svg", *uses, layers=[0, 2])
+    assert (tmp_path / "again.svg").read_bytes() == path.read_bytes()
+
+
+def test_uses_without_labels_are_coloured_by_cluster(model, tmp_path):
+    found = uses_of("play", LINES, prefix=True)
+    vectors = embed_uses(model, found)
+    groups = draw_senses(tmp_path / "a.png", found, vectors, layers=[1], clusters=9)
+    assert groups.names == ["cluster 1", "cluster 2", "cluster 3"]
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    draw_senses(tmp_path / "b.png", found, vectors, layers=[1], clusters=9)
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
+
+
+def test_the_projector_gets_a_line_a_use(uses, tmp_path):
+    groups = draw_senses(tmp_path / "senses.svg", *uses, layers=[2])
+    write_projector(tmp_path / "projector", uses[0], uses[1][2], groups)
+    vectors = np.loadtxt(tmp_path / "projector" / "vectors.tsv", delimiter="\t")
+    np.testing.assert_allclose(vectors, uses[1][2], rtol=1e-5)
+    metadata = (tmp_path / "projector" / "metadata.tsv").read_text("utf-8").splitlines()
+    assert metadata[0] == "word\tgroup\tsentence"
+    assert metadata[2] == "play\ttheatre\tThe play 银行 ended ."
+    assert len(metadata) == 4
+
+
+def test_the_projector_is_told_of_its_files(uses, tmp_path):
+    groups = draw_senses(tmp_path / "senses.svg", *uses, layers=[2])
+    write_projector(tmp_path / "projector", uses[0], uses[1][2], groups)
+    config = (tmp_path / "projector" / "projector_config.pbtxt").read_text()
+    named = dict(re.findall(r'^  ([a-z_]+): "(.*)"$', config, re.MULTILINE))
+    assert named == {"tensor_path": "vectors.tsv", "metadata_path": "metadata.tsv"}
+    assert config.startswith("embeddings {\n")
+    assert config.endswith("\n}\n")
+    there = {path.name for path in (tmp_path / "projector").iterdir()}
+    assert there == {*named.values(), "projector_config.pbtxt"}
+
+
+def test_one_use_or_another_ending_or_no_matplotlib_is_refused(uses, tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="only one use"):
+        draw_senses(tmp_path / "a.svg", uses[0][:1], uses[1][:, :1], layers=[0])
+    with pytest.raises(InputError, match=r"a.pdf: a picture ends in .svg or .png"):
+        draw_senses(tmp_path / "a.pdf", *uses, layers=[0])
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(InputError, match=r"pip install 'elmokit\[plot\]'"):
+        draw_senses(tmp_path / "a.svg", *uses, layers=[0])
+    assert not [*tmp_path.iterdir()]
+
+
+def test_words_are_compared_by_their_cosines(model, tmp_path):
+    first, second = ["He", "$", "sat"], ["银行", "sat"]
+    cosines = compare_words(model, first, second)
+    one, other = model.embed([first, second])
+    a, b = one[2, 0], other[2, 1]
+    assert cosines.shape == (3, 3, 2)
+    assert cosines[2, 0, 1] == pytest.approx(
+        a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-5
+    )
+    assert cosines[0, 2, 1] == pytest.approx(1, abs=1e-6)  # one word has one context-free vector
+    draw_similarity(tmp_path / "s.svg", first, second, cosines, layers=[0, 1, 2])
+    svg = (tmp_path / "s.svg").read_text("utf-8")
+    for said in ("银行", ">$<", "1.00", "layer 2", "cosine"):
+        assert said in svg
+    with pytest.raises(InputError, match="no word"):
+        compare_words(model, [], second)
+
+
+def test_mixes_of_different_layers_stand_in_one_grid(tmp_path):
+    mixes = [
+        Shares(Path("a/ner"), "input", (0, 1, 2), (0.2, 0.5, 0.3)),
+        Shares(Path("srl"), "output", (1, 2), (0.4, 0.6)),
+    ]
+    draw_mix(tmp_path / "mix.svg", mixes)
+    svg = (tmp_path / "mix.svg").read_text("utf-8")
+    for said in ("ner, input", "srl, output", "layer 0", "layer 2"):
+        assert said in svg
+    with pytest.raises(InputError, match="none of the folders has a mix"):
+        draw_mix(tmp_path / "mix.svg", [])
+
+
+PERPLEXITY = {"words": 5, "forward": 30.0, "backward": None, "both": 31.0}
+LOG = [
+    {"update": 10, "epoch": 0.1, "sampled_loss": {"forward": 5.0, "backward": 6.0}},
+    {"update": 10, "perplexity": {"zero": PERPLEXITY, "carry": PERPLEXITY}},
+    {"update": 20, "epoch": 0.2, "sampled_loss": {"forward": 4.0, "backward": 5.0}},
+]
+
+
+def test_the_log_of_a_pretraining_run_becomes_curves(tmp_path):
+    lines = "".join(json.dumps(line) + "\n" for line in LOG)
+    (tmp_path / "log.jsonl").write_text(lines + '{"update": 30, "lo')  # being written
+    loss, perplexity = read_curves(tmp_path)
+    assert (loss.measure, loss.step) == ("sampled loss", "update")
+    assert loss.points == {"forward": [(10, 5), (20, 4)], "backward": [(10, 6), (20, 5)]}
+    assert perplexity.points == {"forward, zero": [(10, 30)], "forward, carry": [(10, 30)]}
+    perplexity.points["forward, zero"].append((20, 3000))
+    draw_curve(tmp_path / "curve.svg", [loss, perplexity])
+    svg = (tmp_path / "curve.svg").read_text("utf-8")
+    for said in ("sampled loss", "perplexity", "forward, zero", "update", ">1,000<", ">200<"):
+        assert said in svg
+    assert "mathdefault" not in svg  # formulas are not drawn: a word may be a dollar sign
+
+
+def test_the_log_of_a_task_becomes_curves(tmp_path):
+    line = {"epoch": 1, "loss": 2.5, "scores": {"f1": 0.5, "precision": 0.4}, "seconds": 3}
+    (tmp_path / "log.jsonl").write_text(json.dumps(line) + "\n")
+    loss, scores = read_curves(tmp_path / "log.jsonl")
+    assert loss.points == {"": [(1, 2.5)]}
+    assert scores.points == {"f1": [(1, 0.5)], "precision": [(1, 0.4)]}
+    draw_curve(tmp_path / "curve.svg", [loss, scores])
+    assert "precision" in (tmp_path / "curve.svg").read_text("utf-8")
+
+
+def test_a_log_that_is_missing_empty_or_damaged_is_named(tmp_path):
+    with pytest.raises(InputError, match="no such file; name the folder"):
+        read_curves(tmp_path)
+    (tmp_path / "log.jsonl").write_text("")
+    with pytest.raises(InputError, match="nothing was logged yet"):
+        read_curves(tmp_path)
+    for bad in ('{"update": 1', "[1]", '{"update": "x"}', "{}", '{"update": 1, "loss": "high"}'):
+        (tmp_path / "log.jsonl").write_text(json.dumps(LOG[0]) + "\n" + bad + "\n")
+        with pytest.raises(FormatError, match="line 2: not a line of a run's log"):
+            read_curves(tmp_path)

@@ -1,0 +1,279 @@
+"""An index in PostgreSQL survives kills and the server's absence, and tells no secrets."""
+
+import signal
+import subprocess
+import sys
+import time
+from itertools import count
+
+import numpy as np
+import psycopg
+import pytest
+
+import elmokit
+from elmokit.errors import FormatError, InputError, OutputError, ServiceError
+from elmokit.search.build import build_index
+from elmokit.search.index import Index
+from elmokit.search.passages import Passage, Row
+from elmokit.search.postgres.address import Address
+from elmokit.search.postgres.site import DatabaseSite
+from elmokit.search.postgres.store import DatabaseStore
+from elmokit.search.recipe import Begun, Recipe
+from elmokit.whitening import estimate
+
+TEXT = "He will play the violin. She was late.\nThe children play in the street.\n"
+
+
+_tests = count()
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    return str(tmp_path / "text.txt")
+
+
+@pytest.fixture
+def url(postgres):
+    return postgres.address(f"own{next(_tests)}")
+
+
+@pytest.mark.parametrize(
+    ("url", "name", "schema"),
+    [
+        ("postgresql://u:secret@h:5433/d?index=wiki", "h:5433/d?index=wiki", "elmokit_wiki"),
+        ("postgres://u:secret@h/d", "h/d?index=default", "elmokit_default"),
+        ("postgresql://h/d?index=a&password=secret", "h/d?index=a", "elmokit_a"),
+        ("postgresql:///d?host=/run/pg&index=a_1", "/d?host=/run/pg&index=a_1", "elmokit_a_1"),
+        ("postgresql://u:a%40secret@[::1]/d", "::1/d?index=default", "elmokit_default"),
+    ],
+)
+def test_an_address_names_an_index_and_shows_no_secret(url, name, schema):
+    address = Address.of(url)
+    assert (address.name, address.schema) == (f"postgresql://{name}", schema)
+    assert "secret" not in repr(address)
+    assert "index=" not in address.conninfo
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:a@secret@h/d",
+        "postgresql://u:a/secret@h/d",
+        "postgresql://u:a?secret@h/d",
+        "postgresql://u:secret/d",
+        "postgresql://u:%zzsecret@h/d",
+        "postgresql://h/d?secret=1",
+        "postgresql://u:secret@h/d?index=Wiki",
+        "postgresql://u:secret@h/d?index=a;drop",
+        "postgresql://u:secret@h/d?index=" + "a" * 41,
+        "postgresql://u:secret@127.0.0.1:1/d",
+        "postgresql://u:secret@127.0.0.1:1/d?password=secret",
+        "postgresql://u:secret@host.invalid/d",
+        "postgresql://u:secret@127.0.0.1:99999/d",
+        "postgresql:///d?host=/none&password=secret",
+    ],
+)
+def test_an_address_that_leads_nowhere_is_told_in_a_line_without_its_secret(model, url):
+    with pytest.raises((InputError, ServiceError)) as refused:
+        Index.open(url, model)
+    assert "secret" not in str(refused.value)
+    assert "\n" not in str(refused.value)
+    if isinstance(refused.value, ServiceError):
+        assert refused.value.status == 503
+        assert "the database does not answer (" in str(refused.value)
+
+
+def test_a_database_may_have_many_indexes(model, text, postgres, tmp_path):
+    (tmp_path / "other.txt").write_text("Quite another thing!\n")
+    names = "many_one", "many_two"
+    for name, file in zip(names, (text, str(tmp_path / "other.txt")), strict=True):
+        build_index(model, [file], postgres.address(name)).close()
+    for name, passages in zip(names, (3, 1), strict=True):
+        with Index.open(postgres.address(name), model) as index:
+            assert len(index) == passages
+    with pytest.raises(InputError, match="index=many_three: no index there; make one first"):
+        Index.open(postgres.address("many_three"), model)
+
+
+def test_a_server_that_is_gone_is_told_and_one_that_is_back_is_asked(model, text, url, postgres):
+    with build_index(model, [text], url) as index:
+        before = index.search("a violin")
+        with postgres.away():
+            for _ in range(2):
+                with pytest.raises(ServiceError, match="the database does not answer") as gone:
+                    index.search("a violin")
+                assert (gone.value.status, gone.value.retry_after) == (503, 1)
+            with pytest.raises(ServiceError, match="the database does not answer"):
+                index.delete([1])
+            with pytest.raises(ServiceError, match="the database does not answer"):
+                Index.open(url, model)
+        assert index.search("a violin") == before
+        with postgres.away():
+            pass  # and nobody asked meanwhile
+        index.delete([1])
+        assert len(index) == 2
+
+
+def test_an_index_that_was_dropped_is_told(model, text, url, postgres):
+    with build_index(model, [text], url) as index:
+        postgres.run(f"DROP SCHEMA {Address.of(url).schema} CASCADE")
+        with pytest.raises(FormatError, match="not there any more; build it again"):
+            index.search("a violin")
+    postgres.run(f"CREATE SCHEMA {Address.of(url).schema}")
+    with pytest.raises(OutputError, match="is there and is no index"):
+        build_index(model, [text], url)
+
+
+def test_an_index_that_was_built_again_is_not_asked_with_the_old_whitening(
+    model, text, url, postgres
+):
+    with build_index(model, [text], url) as index:
+        postgres.run(f"DROP SCHEMA {Address.of(url).schema} CASCADE")
+        build_index(model, [text], url).close()
+        for change in (lambda: index.search("a violin"), lambda: index.delete([1])):
+            with pytest.raises(FormatError, match="built again since it was opened; open it again"):
+                change()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("recipe = '{}'", "recipe: .*expected what elmo index build writes"),
+        ("whitening = ''", "whitening: not an array"),
+    ],
+)
+def test_a_damaged_index_is_named(model, text, url, postgres, change, message):
+    build_index(model, [text], url).close()
+    postgres.run(f"UPDATE {Address.of(url).schema}.made SET {change}")
+    with pytest.raises(FormatError, match=message):
+        Index.open(url, model)
+
+
+def recipe_of(kind):
+    return Recipe("model", "moses", "sentences", "mean", "mean", "none", kind)
+
+
+def test_what_pgvector_cannot_do_is_refused_before_anything_is_made(url):
+    for kind, dim, says in [
+        ("ivf", 16, "kind is 'ivf', in PostgreSQL expected auto, flat or hnsw"),
+        ("hnsw", 4001, "vectors have 4,001 numbers, pgvector makes no graph of more than 4,000"),
+    ]:
+        site = DatabaseSite.begin(url, Begun(recipe_of(kind), []), dim=dim)
+        with pytest.raises(InputError, match=says), site:
+            pass
+
+
+def test_a_graph_finds_what_exact_search_finds(postgres):
+    random = np.random.default_rng(0)
+    vectors = random.standard_normal((2020, 16)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    kept, queries, found = vectors[20:], vectors[:20], {}
+    for kind in ("flat", "hnsw"):
+        url, recipe = postgres.address(f"recall_{kind}"), recipe_of(kind)
+        with DatabaseSite.begin(url, Begun(recipe, []), dim=16) as site:
+            for start in range(0, 2000, 500):
+                passages = [Passage("f", n, 0, 1, str(n), ()) for n in range(start, start + 500)]
+                half = kept[start : start + 500].astype(np.float16)
+                site.keep(passages, [Row(n) for n in range(500)], half)
+            site.finish(recipe, estimate([], dim=16, way="none"))
+        store = DatabaseStore.open(url)
+        found[kind] = [[hit.found.line for hit in store.nearest(query, 10)] for query in queries]
+        assert len(store.nearest(queries[0], 1500)) == 1500
+        plan = postgres.run(
+            f"EXPLAIN SELECT 1 FROM elmokit_recall_{kind}.vectors "
+            f"ORDER BY numbers <#> '{[0.1] * 16}'::halfvec LIMIT 10"
+        )
+        assert ("Index Scan using vectors_numbers_idx" in str(plan)) == (kind == "hnsw")
+        store.close()
+    exact = np.argsort(-(queries @ kept.astype(np.float16).astype(np.float32).T), 1)[:, :10]
+    assert np.mean([len({*a} & {*b}) for a, b in zip(found["flat"], exact, strict=True)]) > 9.9
+    assert np.mean([len({*a} & {*b}) for a, b in zip(found["hnsw"], exact, strict=True)]) > 9.5
+
+
+WORK = """
+import sys, torch, elmokit
+from elmokit.search.build import build_index
+from elmokit.search.index import Index
+torch.set_num_threads(1)
+model = elmokit.load(sys.argv[1], split="spaces", tokens_per_batch=16)
+if sys.argv[2] == "build":
+    build_index(model, [sys.argv[3]], sys.argv[4], kind="hnsw")
+else:
+    Index.open(sys.argv[4], model).add([sys.argv[3]])
+"""
+
+
+@pytest.fixture
+def kill_when(model_folder, tmp_path, postgres):
+    """Start to build, or to add, and kill it when a question is answered with something true."""
+
+    def run(work, file, url, question):
+        child = subprocess.Popen([sys.executable, "-c", WORK, model_folder, work, file, url])
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline and child.poll() is None:
+            try:
+                if postgres.run(question)[0][0]:
+                    break
+            except psycopg.errors.UndefinedTable:
+                pass  # not yet
+        child.send_signal(signal.SIGKILL)
+        assert child.wait() == -signal.SIGKILL
+
+    return run
+
+
+@pytest.fixture
+def spaced(model_folder):
+    return elmokit.load(model_folder, split="spaces", tokens_per_batch=16)
+
+
+def lines(path, count):
+    path.write_text("".join(f"line {n} of a text with {n % 7} more\n" for n in range(count)))
+    return str(path)
+
+
+def test_a_killed_build_goes_on_and_a_killed_load_leaves_nothing_half(
+    spaced, url, postgres, kill_when, tmp_path
+):
+    text, schema = lines(tmp_path / "text.txt", 300), Address.of(url).schema
+    kill_when("build", text, url, f"SELECT count(*) >= 3 FROM {schema}.parts")
+    ((kept,),) = postgres.run(f"SELECT count(*) FROM {schema}.parts")
+    assert kept >= 3
+    with pytest.raises(InputError, match="its build did not end: start it again"):
+        Index.open(url, spaced)
+    postgres.wait_until_left()
+    with pytest.raises(InputError, match="begun with other files, options or another model"):
+        build_index(spaced, [text], url, kind="hnsw", pooling="max")
+
+    # All is loaded and the graph is made; the load waits to drop the parts, and is killed.
+    with postgres.holding(f"SELECT count(*) FROM {schema}.parts"):
+        kill_when("build", text, url, "SELECT count(*) FROM pg_locks WHERE NOT granted")
+    postgres.wait_until_left()
+    tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' ORDER BY 1"
+    assert postgres.run(tables) == [("made",), ("parts",)]
+    with pytest.raises(InputError, match="its build did not end: start it again"):
+        Index.open(url, spaced)
+
+    resumed = build_index(spaced, [text], url, kind="hnsw")
+    whole = build_index(spaced, [text], postgres.address("whole"), kind="hnsw")
+    with whole, resumed:
+        assert len(resumed) == len(whole) == 300
+        assert resumed.search("line 9 of it", k=50) == whole.search("line 9 of it", k=50)
+        assert resumed.whitening.packed() == whole.whitening.packed()
+    assert postgres.run(tables) == [("made",), ("passages",), ("vectors",)]
+
+
+def test_an_add_that_is_killed_leaves_the_index_as_it_was(
+    spaced, url, postgres, kill_when, tmp_path
+):
+    text, more = lines(tmp_path / "text.txt", 10), lines(tmp_path / "more.txt", 1500)
+    schema = Address.of(url).schema
+    with build_index(spaced, [text], url) as index:
+        before = index.search("line 9 of it", k=50)
+        kill_when("add", more, url, f"SELECT pg_relation_size('{schema}.vectors') > 16384")
+        postgres.wait_until_left()
+        assert index.store.count() == (10, 10)
+        assert index.search("line 9 of it", k=50) == before
+        spaced.tokens_per_batch = 4096
+        assert index.add([more]) == 1500

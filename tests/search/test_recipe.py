@@ -1,0 +1,94 @@
+"""What a recipe refuses, since no query could repeat it or no index keep it."""
+
+import json
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.errors import InputError, NumericError
+from elmokit.search.build import build_index
+from elmokit.search.index import Index
+from made import make_options, make_weights, write_files
+
+TEXT = "It rained.\nA quiet day. A day.\n"
+
+
+@pytest.fixture
+def text(tmp_path):
+    (tmp_path / "text.txt").write_text(TEXT)
+    return str(tmp_path / "text.txt")
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """A model for which a word with a q has such a number."""
+
+    def make(number):
+        options = make_options()
+        weights = make_weights(options)
+        weights["char_embed"][ord("q")] = number
+        (tmp_path / "broken").mkdir()
+        return elmokit.load(write_files(tmp_path / "broken", options, weights))
+
+    return make
+
+
+@pytest.mark.parametrize(("way", "other"), [("zero", "warm"), ("warm", "zero")])
+def test_a_model_that_starts_sentences_elsewhere_is_refused(
+    model_folder, text, tmp_path, way, other
+):
+    model = elmokit.load(model_folder, state=way)
+    build_index(model, [text], tmp_path / "index").close()
+    with Index.open(tmp_path / "index", model) as index:
+        assert index.recipe.state == way
+        assert index.search("It rained.", k=1)[0].score == pytest.approx(1, abs=2e-3)
+    with pytest.raises(
+        InputError, match=f"index: built with state '{way}', .* load it with '{way}"
+    ):
+        Index.open(tmp_path / "index", elmokit.load(model_folder, state=other))
+
+
+def test_an_index_that_does_not_know_its_state_began_at_zero(model_folder, model, text, tmp_path):
+    build_index(model, [text], tmp_path / "index").close()
+    path = tmp_path / "index" / "index.json"
+    known = json.loads(path.read_text())
+    assert known.pop("state") == "zero"
+    path.write_text(json.dumps(known))
+    Index.open(tmp_path / "index", model).close()
+    with pytest.raises(InputError, match="built with state 'zero'"):
+        Index.open(tmp_path / "index", elmokit.load(model_folder, state="warm"))
+
+
+def test_a_build_goes_on_in_the_precision_it_was_begun_in(model_folder, place, tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_bytes(b"One good line is here.\n" * 9 + b"\xff\n")
+    for precision, refused in [
+        ("half", "not UTF-8"),
+        ("float32", "begun with other files, options"),
+    ]:
+        model = elmokit.load(model_folder, precision=precision, tokens_per_batch=1)
+        with pytest.raises(InputError, match=refused):
+            build_index(model, [str(path)], place("index"))
+
+
+@pytest.mark.parametrize("unit", ["sentences", "paragraphs", "words"])
+@pytest.mark.parametrize("number", [np.nan, np.inf, 1e7])  # the last is beyond float16 only
+def test_a_vector_that_is_no_number_is_named_by_its_line(broken, text, tmp_path, unit, number):
+    model, chosen = broken(number), {"unit": unit, "layers": 0}
+    with pytest.raises(NumericError, match=r"text.txt, line 2: the model gives a vector that is"):
+        build_index(model, [text], tmp_path / "index", **chosen)
+    (tmp_path / "fine.txt").write_text("It rained.\n")
+    with build_index(model, [str(tmp_path / "fine.txt")], tmp_path / "fine", **chosen) as index:
+        with pytest.raises(NumericError, match=r"text.txt, line 2: the model gives a vector that"):
+            index.add([text])
+        assert len(index) == 1
+
+
+def test_a_query_that_gives_no_number_is_named(broken, tmp_path):
+    (tmp_path / "fine.txt").write_text("It rained.\n")
+    with (
+        build_index(broken(np.nan), [str(tmp_path / "fine.txt")], tmp_path / "index") as index,
+        pytest.raises(NumericError, match="query 'quiet': the model gives a vector that"),
+    ):
+        index.search("quiet")
