@@ -4,10 +4,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 .DEFAULT_GOAL := help
-.PHONY: help demo gallery install test format bench clean
+.PHONY: help demo gallery install test test-full format bench clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/bare  ## set everything up, and see what the model that ships knows
 	$(BIN)/python examples/demo.py $(addprefix --sentences ,$(wildcard ../shared/data/tasks/visualizing_elmo.json))
@@ -26,10 +26,13 @@ $(VENV)/installed: $(VENV)/bare
 	$(PIP) '.[dev]'
 	@touch $@
 
-test: install  ## lint, check types, run the tests
+test: install  ## lint, check types, run the quick tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not full"
+
+test-full: install  ## run every test: kills, documents, browser, PostgreSQL, all tasks
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 format: install  ## lay out the code

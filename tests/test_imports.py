@@ -1,0 +1,106 @@
+"""Imports go in one direction, and each third-party library enters in few places."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1] / "src" / "elmokit"
+
+# From the bottom up. A module imports from layers below its own and, where the layer is not
+# marked as independent packages, from its own layer.
+LAYERS = [
+    {"errors"},
+    {"config", "settings", "files", "atomic", "memory", "progress", "threads", "device"},
+    {"tokenizers", "vocab", "batching"},
+    {"model"},
+    {"formats"},
+    {
+        "inference", "embedder", "embed_file", "export", "pooling", "whitening", "scoring",
+        "generation",
+    },
+    {"occurrences", "plots"},
+    {"pretrain", "tasks", "search", "compat", "integrations"},
+    {"server"},
+    {"cli", "__main__"},
+]  # fmt: skip
+INDEPENDENT = LAYERS[7]  # these packages do not import each other
+THIRD_PARTIES = {
+    "faiss": {"search"},
+    "fastapi": {"server"},
+    "h5py": {"formats", "embed_file"},
+    "matplotlib": {"plots", "search"},
+    "openTSNE": {"plots", "search"},
+    "psycopg": {"search"},
+    "sacremoses": {"tokenizers"},
+    "safetensors": {"formats"},
+    "sqlite3": {"search"},
+    "starlette": {"server"},
+    "torch.distributed": {"pretrain"},
+    "typer": {"cli"},
+    "uvicorn": {"server"},
+    "zstandard": {"files"},
+}
+DRAWERS = {"utils", "util", "common", "helpers", "base", "core", "misc", "manager"}
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def imports(path):
+    """(module, line) of every import of a file, those inside functions included."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            yield node.module, node.lineno
+            yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def part_of(path):
+    """The top-level module or package that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def test_imports_go_in_one_direction():
+    layer_of = {part: number for number, layer in enumerate(LAYERS) for part in layer}
+    breaches = []
+    for path in FILES:
+        part = part_of(path)
+        if part == "__init__":
+            continue  # the public names, resolved on first use
+        assert part in layer_of, f"{part} belongs to no layer; add it in {Path(__file__).name}"
+        for module, line in imports(path):
+            other = module.split(".")[1] if module.startswith("elmokit.") else part
+            if other in (part, "__version__"):
+                continue
+            assert other in layer_of, f"{path}:{line}: {other} belongs to no layer"
+            both_independent = part in INDEPENDENT and other in INDEPENDENT
+            if layer_of[other] > layer_of[part] or both_independent:
+                breaches.append(f"{path.relative_to(PACKAGE)}:{line} imports {other}")
+    assert not breaches, breaches
+
+
+def test_a_third_party_library_enters_in_few_places():
+    breaches = [
+        f"{path.relative_to(PACKAGE)}:{line} imports {module}"
+        for path in FILES
+        for module, line in imports(path)
+        for library, parts in THIRD_PARTIES.items()
+        if (module == library or module.startswith(library + ".")) and part_of(path) not in parts
+    ]
+    assert not breaches, breaches
+
+
+def test_the_model_opens_no_file():
+    for path in (PACKAGE / "model").rglob("*.py"):
+        names = {
+            node.id
+            for node in ast.walk(ast.parse(path.read_text("utf-8")))
+            if isinstance(node, ast.Name)
+        }
+        assert not names & {"open", "Path"}, path
+        assert not {module.split(".")[0] for module, _ in imports(path)} & {"pathlib", "os", "io"}
+
+
+def test_no_module_has_a_name_that_says_nothing():
+    assert not [
+        path for path in FILES if DRAWERS & {part.removesuffix(".py") for part in path.parts}
+    ]
