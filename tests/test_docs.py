@@ -16,6 +16,8 @@ from elmokit.config import SIZES
 from elmokit.model.bilm import LanguageModel
 from warm import warm_command
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "src" / "elmokit"
 PAGES = [

@@ -10,6 +10,8 @@ import pytest
 
 from elmokit.cli.serve import serve
 
+pytestmark = pytest.mark.full
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 

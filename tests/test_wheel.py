@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[1]
 
 
