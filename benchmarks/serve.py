@@ -43,7 +43,7 @@ from embed import prose
 EXAMPLES = Path(__file__).parents[1] / "examples" / "senses.json"
 TEXTS = [text for texts in json.loads(EXAMPLES.read_text("utf-8")).values() for text in texts]
 # What a browser asks for first: the page, and the uses of a word in fifteen sentences.
-PAGE = {"GET /": ("/", None), "POST /uses": ("/uses", {"word": "bank", "texts": TEXTS})}
+PAGE = {"GET /": ("/", None), "POST /contexts": ("/contexts", {"word": "bank", "texts": TEXTS})}
 
 COUNTED = ["200", "429", "503", "other", "broken", "lost"]
 PATIENCE = 120  # seconds after which an answer is not waited for any more

@@ -19,8 +19,8 @@ def main():
         shares = runs.found(task, WHERE[task], runs.seeds[0], adapt=0).shares
         shipped += [
             {
-                "task": task, "folder": TITLES[task], "place": place,
-                "layers": list(range(len(numbers))), "shares": numbers,
+                "task": task, "name": TITLES[task], "position": place,
+                "layers": list(range(len(numbers))), "weights": numbers,
             }
             for place, numbers in shares.items()
         ]  # fmt: skip
@@ -34,8 +34,8 @@ def main():
     print_table(["mix", *(f"layer {k}" for k in found[0].layers)], rows)
     if runs.tasks == tuple(TITLES):  # some of them would not be all that ships
         draw_mix(Path("docs/paper-figure2.svg"), found)
-        told = {"elmo": elmokit.load().pretrained.fingerprint(), "mixes": shipped}
-        Path("src/elmokit/english/mixes.json").write_text(json.dumps(told, indent=1) + "\n")
+        told = {"fingerprint": elmokit.load().pretrained.fingerprint(), "layer_weights": shipped}
+        Path("src/elmokit/english/layer_weights.json").write_text(json.dumps(told, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -163,8 +163,8 @@ def test_an_index_and_tasks_are_shown_to_those_who_ask(started, folder, tmp_path
         with urlopen(Request(url + path, body, headers), timeout=20) as answer:
             return json.loads(answer.read())
 
-    assert [mix["folder"] for mix in told("/mixes")["mixes"]] == ["one", "two"]
-    assert told("/search", {"query": "The bank of a river ."})["found"][0]["line"] == 2
+    assert [mix["name"] for mix in told("/layer_weights")["layer_weights"]] == ["one", "two"]
+    assert told("/search", {"query": "The bank of a river ."})["results"][0]["line"] == 2
     with urlopen(url, timeout=20) as page:
         assert page.read().startswith(b"<!doctype html>")
     process.send_signal(signal.SIGTERM)

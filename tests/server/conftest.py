@@ -20,7 +20,7 @@ from elmokit.server.limits import Limits
 from elmokit.server.metrics import Metrics
 from elmokit.server.running import listening
 from elmokit.server.sentences import Sentences
-from elmokit.server.shelf import Shelf, read_mixes
+from elmokit.server.shelf import Shelf, read_layer_weights
 from elmokit.server.views import view_routes
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.learn import learn
@@ -63,7 +63,7 @@ def index_folder(language_model, tmp_path_factory):
 @pytest.fixture(scope="session")
 def shelf(language_model, task_folder, index_folder):
     with Index.open(index_folder, language_model) as index:
-        yield Shelf(index, read_mixes([task_folder]))
+        yield Shelf(index, read_layer_weights([task_folder]))
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import pytest
 from elmokit.search.build import build_index
 from elmokit.server.desk import Desk
 from elmokit.server.files import file_routes
-from elmokit.server.forms import LearntMix
+from elmokit.server.forms import LearnedLayerWeights
 from elmokit.server.limits import Limits
 from elmokit.server.metrics import Metrics
 from elmokit.server.running import listening
@@ -110,7 +110,7 @@ def test_the_uses_of_a_word_part_company_layer_by_layer(served, visit):
 def test_a_point_lights_its_sentence_by_mouse_and_by_keyboard(served, visit):
     page = visit(served.url)
     counts(page, "#uses-list li", 6)
-    with page.expect_response("**/uses") as answered:
+    with page.expect_response("**/contexts") as answered:
         page.locator("#uses-texts").fill("A bank lent\nThe banks\nmy own bank too")
     found = answered.value.json()
     page.locator("#uses-layer").fill("2")
@@ -124,7 +124,7 @@ def test_a_point_lights_its_sentence_by_mouse_and_by_keyboard(served, visit):
             box["x"] + box["width"] * (1 + 0.92 * (x - (left + right) / 2) / most) / 2,
             box["y"] + box["height"] * (1 - 0.92 * (y - (bottom + top) / 2) / most) / 2,
         )
-        sees(page, "#uses-chosen", " ".join(found["uses"][place]["words"]))
+        sees(page, "#uses-chosen", " ".join(found["contexts"][place]["words"]))
     page.locator("#uses-plot").focus()
     page.keyboard.press("ArrowRight")
     sees(page, "#uses-chosen", "A bank lent")
@@ -209,10 +209,12 @@ def test_mixes_are_shown_or_said_to_be_missing(served, serving, language_model, 
     counts(page, "#mixes-table td", 6)
     playwright.expect(page.locator("#mixes-none")).to_be_hidden()
     mixes = [
-        LearntMix("srl", "six", "input", [0, 1, 2], [0.25, 0.5, 0.25]),  # as those that ship
-        LearntMix("srl", "top", "input", [2], [1.0]),
+        LearnedLayerWeights(
+            "srl", "six", "input", [0, 1, 2], [0.25, 0.5, 0.25]
+        ),  # as those that ship
+        LearnedLayerWeights("srl", "top", "input", [2], [1.0]),
     ]
-    few = visit(serving(language_model, shelf=Shelf(mixes=mixes)).url)
+    few = visit(serving(language_model, shelf=Shelf(layer_weights=mixes)).url)
     view(few, "Mixes")
     sees(few, "#mixes-table tbody", "srl, six, input")
     sees(few, "#mixes-table tbody", "0.50")
@@ -340,7 +342,7 @@ def test_a_busy_service_is_asked_again_when_it_says(serving, language_model, vis
     page = visit(narrow.url, refusals=True)
     counts(page, "#uses-list li", 6)
     asked = []
-    page.on("request", lambda request: asked.append(request.url.endswith("/uses")))
+    page.on("request", lambda request: asked.append(request.url.endswith("/contexts")))
     with narrow.held():
         page.locator("#uses-texts").fill("a bank\nthe bank")
         sees(page, "#uses-trouble", "1 requests are waiting, the limit is 1")
@@ -392,6 +394,6 @@ def test_the_uses_are_asked_for_once_while_nothing_changes(served, visit):
         view(page, name)
     page.locator("#uses-layer").fill("1")
     page.wait_for_load_state("networkidle")
-    bodies = [json.loads(body) for url, body in asked if url.endswith("/uses")]
+    bodies = [json.loads(body) for url, body in asked if url.endswith("/contexts")]
     assert [len(body["texts"]) for body in bodies] == [6]
     assert {urlsplit(url).netloc for url, _ in asked} == {urlsplit(served.url).netloc}

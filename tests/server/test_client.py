@@ -42,11 +42,11 @@ def test_the_client_answers_as_the_model_does(client, language_model):
 
 def test_the_client_asks_every_route(client, served):
     texts = ["A bank lent money .", "The bank of a river ."]
-    found = client.uses("bank", texts, labels=["money", "river"])
-    told = served.told("/uses", {"word": "bank", "texts": texts, "labels": ["money", "river"]})
-    assert [use.group for use in found.uses] == [0, 1]
+    found = client.contexts("bank", texts, labels=["money", "river"])
+    told = served.told("/contexts", {"word": "bank", "texts": texts, "labels": ["money", "river"]})
+    assert [use.group for use in found.contexts] == [0, 1]
     assert [*map(list, found.layers[2].points)] == told["layers"][2]["points"]
-    alike = client.similarity(texts[0], texts[1].split())
+    alike = client.word_similarity(texts[0], texts[1].split())
     assert (
         alike.layers
         == served.told("/similarity", {"first": texts[0], "second": texts[1]})["layers"]
@@ -54,13 +54,22 @@ def test_the_client_asks_every_route(client, served):
     hits = client.search("a painter of landscapes", k=2)
     assert [hit.line for hit in hits] == [
         hit["line"]
-        for hit in served.told("/search", {"query": "a painter of landscapes", "k": 2})["found"]
+        for hit in served.told("/search", {"query": "a painter of landscapes", "k": 2})["results"]
     ]
-    assert [mix.place for mix in client.mixes()] == ["input", "output"]
+    assert [mix.position for mix in client.layer_weights()] == ["input", "output"]
     assert client.is_alive()
     assert client.is_ready()
     assert "elmokit_requests_total" in client.metrics()
-    asked = {"/embed", "/encode", "/score", "/next", "/fill", "/uses", "/similarity", "/mixes"}
+    asked = {
+        "/embed",
+        "/encode",
+        "/score",
+        "/next",
+        "/fill",
+        "/contexts",
+        "/similarity",
+        "/layer_weights",
+    }
     asked |= {"/search", "/health", "/ready", "/metrics"}
     assert set(client.schema()["paths"]) == asked  # a new route wants a method
 

@@ -47,7 +47,7 @@ def test_answers_have_the_bits_of_the_model_itself(shared, language_model):
     with shared.held():  # the model here is busy: only processes can answer
         told = shared.told("/embed", {"texts": SENTENCES})["sentences"]
         scored = shared.told("/score", {"texts": [SENTENCES[1]]})["sentences"][0]
-        guessed = shared.told("/next", {"text": "word1", "k": 2})["words"]
+        guessed = shared.told("/next", {"text": "word1", "k": 2})["predictions"]
         filled = shared.told("/fill", {"text": "word1 ___", "k": 2})["gaps"]
     for found, expected in zip(told, language_model.embed(SENTENCES), strict=True):
         np.testing.assert_array_equal(np.float32(found["vectors"]), expected)

@@ -117,7 +117,7 @@ def test_a_late_answer_is_none_and_the_service_goes_on(narrow):
     ("path", "form"),
     [
         ("/encode", {"texts": [["a"]]}),
-        ("/uses", {"word": "bank", "texts": [["a", "bank"], ["the", "bank"]]}),
+        ("/contexts", {"word": "bank", "texts": [["a", "bank"], ["the", "bank"]]}),
         ("/similarity", {"first": ["a"], "second": ["b"]}),
     ],
 )

@@ -15,7 +15,7 @@ from elmokit.errors import FormatError
 from elmokit.formats import ENGLISH
 from elmokit.search.projection import project_pca
 from elmokit.search.similarity import compare_words
-from elmokit.server.shelf import Shelf, read_mixes, read_shipped_mixes
+from elmokit.server.shelf import Shelf, read_layer_weights, read_shipped_layer_weights
 from waiting import wait_until
 
 PAGE = Path(elmokit.server.__file__).parent / "page"
@@ -61,35 +61,35 @@ def test_every_id_that_the_scripts_name_is_on_the_page():
 def test_a_token_is_asked_for_what_the_page_asks_and_not_for_the_page(serving, language_model):
     closed = serving(language_model, token="secret")
     assert closed.ask("/")[0] == closed.ask("/page/main.js")[0] == 200
-    assert closed.refused("/pages")[0] == closed.refused("/mixes")[0] == 401
-    assert closed.refused("/uses", {"word": "bank", "texts": TEXTS})[0] == 401
+    assert closed.refused("/pages")[0] == closed.refused("/layer_weights")[0] == 401
+    assert closed.refused("/contexts", {"word": "bank", "texts": TEXTS})[0] == 401
     allowed = {"Authorization": "Bearer secret"}
-    assert closed.told("/mixes", headers=allowed) == {"mixes": []}
+    assert closed.told("/layer_weights", headers=allowed) == {"layer_weights": []}
 
 
 def test_uses_stand_where_pca_puts_them_but_for_the_axes_signs(served, language_model):
-    found = served.told("/uses", {"word": " bank ", "texts": TEXTS})
-    used = [(use["words"][use["place"]], use["words"][0]) for use in found["uses"]]
+    found = served.told("/contexts", {"word": " bank ", "texts": TEXTS})
+    used = [(use["words"][use["position"]], use["words"][0]) for use in found["contexts"]]
     assert used == [("bank", "A"), ("Bank", "The"), ("banks", "The"), ("bank", "my")]
     assert len(found["layers"]) == language_model.num_layers
-    arrays = language_model.embed([use["words"] for use in found["uses"]])
+    arrays = language_model.embed([use["words"] for use in found["contexts"]])
     for layer, plane in enumerate(found["layers"]):
-        places = [use["place"] for use in found["uses"]]
+        places = [use["position"] for use in found["contexts"]]
         rows = [array[layer, place] for array, place in zip(arrays, places, strict=True)]
         expected = project_pca(np.stack(rows))
         np.testing.assert_allclose(np.abs(plane["points"]), np.abs(expected.points), atol=1e-5)
-        np.testing.assert_allclose(plane["variance"], expected.shares, atol=1e-6)
+        np.testing.assert_allclose(plane["explained_variance"], expected.shares, atol=1e-6)
     below = np.array([layer["points"] for layer in found["layers"]])
     assert ((below[:-1] * below[1:]).sum(1) >= 0).all()  # no axis turns over on the way up
     assert found["groups"] == ["cluster 1", "cluster 2"]
-    assert {use["group"] for use in found["uses"]} == {0, 1}
+    assert {use["group"] for use in found["contexts"]} == {0, 1}
 
 
 def test_labels_group_uses(served):
     labels = ["money", "none", "river", "money"]
-    found = served.told("/uses", {"word": "bank", "texts": TEXTS, "labels": labels})
+    found = served.told("/contexts", {"word": "bank", "texts": TEXTS, "labels": labels})
     assert found["groups"] == ["money", "river"]
-    assert [use["group"] for use in found["uses"]] == [0, 1, 1, 0]
+    assert [use["group"] for use in found["contexts"]] == [0, 1, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_labels_group_uses(served):
     ],
 )
 def test_uses_that_make_no_map_are_refused_in_a_sentence(served, change, status, says):
-    found, sentence = served.refused("/uses", {"word": "bank", "texts": TEXTS} | change)
+    found, sentence = served.refused("/contexts", {"word": "bank", "texts": TEXTS} | change)
     assert (found, sentence[: len(says)]) == (status, says)
 
 
@@ -132,65 +132,82 @@ def test_words_of_two_texts_are_compared_in_every_layer(served, language_model):
 
 
 def test_mixes_are_those_that_tasks_learnt(served, task_folder):
-    mixes = served.told("/mixes")["mixes"]
-    assert [(mix["task"], mix["place"]) for mix in mixes] == [("ner", "input"), ("ner", "output")]
+    mixes = served.told("/layer_weights")["layer_weights"]
+    assert [(mix["task"], mix["position"]) for mix in mixes] == [
+        ("ner", "input"),
+        ("ner", "output"),
+    ]
     for mix in mixes:
-        assert mix["folder"] == task_folder.name
+        assert mix["name"] == task_folder.name
         assert mix["layers"] == [0, 1, 2]
-        assert len(mix["shares"]) == 3
-        assert sum(mix["shares"]) == pytest.approx(1)
+        assert len(mix["weights"]) == 3
+        assert sum(mix["weights"]) == pytest.approx(1)
 
 
 def test_a_folder_without_a_task_is_refused(tmp_path):
     with pytest.raises(FormatError, match="expected a folder that elmo train made"):
-        read_mixes([tmp_path])
+        read_layer_weights([tmp_path])
 
 
 def test_mixes_that_ship_are_shown_for_the_model_they_ship_with(
     serving, language_model, language_model_folder, model, tmp_path
 ):
     folder = shutil.copytree(language_model_folder, tmp_path / "shipped")
-    assert read_shipped_mixes(language_model, folder) == []
+    assert read_shipped_layer_weights(language_model, folder) == []
     shipped = [
         {
             "task": "ner",
-            "folder": "ner",
-            "place": "input",
+            "name": "ner",
+            "position": "input",
             "layers": [0, 1, 2],
-            "shares": [0.2, 0.5, 0.3],
+            "weights": [0.2, 0.5, 0.3],
         },
-        {"task": "srl", "folder": "srl", "place": "output", "layers": [1, 2], "shares": [0.5, 0.5]},
+        {
+            "task": "srl",
+            "name": "srl",
+            "position": "output",
+            "layers": [1, 2],
+            "weights": [0.5, 0.5],
+        },
     ]
     fingerprint = language_model.pretrained.fingerprint()
-    (folder / "mixes.json").write_text(json.dumps({"elmo": fingerprint, "mixes": shipped}))
-    assert read_shipped_mixes(model, folder) == []
-    shelf = Shelf(mixes=read_shipped_mixes(language_model, folder))
-    assert serving(language_model, shelf=shelf).told("/mixes") == {"mixes": shipped}
-    (folder / "mixes.json").write_text('{"elmo": "", "mixes": [{"task": "ner"}]}')
-    with pytest.raises(FormatError, match=r"mixes.json: mixes.0.folder: .*; expected the finger"):
-        read_shipped_mixes(language_model, folder)
+    (folder / "layer_weights.json").write_text(
+        json.dumps({"fingerprint": fingerprint, "layer_weights": shipped})
+    )
+    assert read_shipped_layer_weights(model, folder) == []
+    shelf = Shelf(layer_weights=read_shipped_layer_weights(language_model, folder))
+    assert serving(language_model, shelf=shelf).told("/layer_weights") == {"layer_weights": shipped}
+    (folder / "layer_weights.json").write_text(
+        '{"fingerprint": "", "layer_weights": [{"task": "ner"}]}'
+    )
+    with pytest.raises(
+        FormatError, match=r"layer_weights.json: layer_weights.0.name: .*; expected the finger"
+    ):
+        read_shipped_layer_weights(language_model, folder)
 
 
 def test_what_ships_with_the_english_model_has_its_layers():
     english = elmokit.load(threads=1)
-    mixes = read_shipped_mixes(english)
-    assert bool(mixes) == (ENGLISH / "mixes.json").exists()
+    mixes = read_shipped_layer_weights(english)
+    assert bool(mixes) == (ENGLISH / "layer_weights.json").exists()
     for mix in mixes:
-        assert mix.place in ("input", "output")
-        assert len(mix.shares) == english.num_layers
-        assert sum(mix.shares) == pytest.approx(1, abs=1e-3)
+        assert mix.position in ("input", "output")
+        assert len(mix.weights) == english.num_layers
+        assert sum(mix.weights) == pytest.approx(1, abs=1e-3)
 
 
 def test_a_search_finds_what_was_asked_for_and_lights_its_words(served, shelf):
     query = "Two banks and a painter of landscapes ."
-    found = served.told("/search", {"query": query, "k": 2})["found"]
+    found = served.told("/search", {"query": query, "k": 2})["results"]
     assert len(found) == 2
     assert found[0]["words"] == query.split()
     assert (found[0]["line"], Path(found[0]["file"]).name) == (3, "text.txt")
     assert found[0]["score"] == pytest.approx(1, abs=1e-3)
-    assert found[0]["lit"] == [*range(7)]  # the same words in the same places; a mark is no word
-    assert found[1]["lit"]
-    assert len(found[1]["lit"]) < len(found[1]["words"])
+    assert found[0]["highlighted"] == [
+        *range(7)
+    ]  # the same words in the same places; a mark is no word
+    assert found[1]["highlighted"]
+    assert len(found[1]["highlighted"]) < len(found[1]["words"])
     expected = [hit.score for hit in shelf.index.search(query, k=2)]
     assert [passage["score"] for passage in found] == pytest.approx(expected, abs=1e-5)
 
@@ -204,7 +221,7 @@ def test_searches_wait_their_turn_like_all_requests(served):
         answers = [(answer.result()[0], json.loads(answer.result()[2])) for answer in waiting]
     assert [status for status, _ in answers] == [200, 422, 200]
     assert answers[1][1] == {"error": "the query '' has no word"}
-    assert len(answers[2][1]["found"]) == 1
+    assert len(answers[2][1]["results"]) == 1
 
 
 def test_without_an_index_the_service_says_how_to_make_one(serving, language_model):
@@ -213,12 +230,12 @@ def test_without_an_index_the_service_says_how_to_make_one(serving, language_mod
     assert status == 422
     assert "elmo index build" in sentence
     assert "elmo serve --index" in sentence
-    assert bare.told("/mixes") == {"mixes": []}
+    assert bare.told("/layer_weights") == {"layer_weights": []}
 
 
 def test_while_the_model_is_loaded_the_page_is_there_and_its_questions_wait(serving):
     starting = serving(None)
     assert starting.ask("/")[0] == 200
-    for path, form in [("/mixes", None), ("/search", {"query": "a"})]:
+    for path, form in [("/layer_weights", None), ("/search", {"query": "a"})]:
         status, headers, _ = starting.ask(path, form)
         assert (status, headers["Retry-After"]) == (503, "1")

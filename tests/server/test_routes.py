@@ -17,7 +17,7 @@ def test_embed_gives_the_vectors_of_the_embedder_bit_by_bit(served, language_mod
     found = served.told("/embed", {"texts": TEXTS})
     assert found["layers"] == [0, 1, 2]
     assert [sentence["words"] for sentence in found["sentences"]] == SENTENCES
-    assert [sentence["text"] for sentence in found["sentences"]] == [0, 0, 1]
+    assert [sentence["text_index"] for sentence in found["sentences"]] == [0, 0, 1]
     for sentence, expected in zip(found["sentences"], language_model.embed(SENTENCES), strict=True):
         np.testing.assert_array_equal(np.float32(sentence["vectors"]), expected)
 
@@ -31,7 +31,7 @@ def test_embed_gives_layers_and_directions_as_numpy_files(
     status, headers, body = served.ask("/embed", form, headers={"Accept": "application/x-npz"})
     assert (status, headers["Content-Type"]) == (200, "application/x-npz")
     arrays = np.load(io.BytesIO(body), allow_pickle=False)
-    assert json.loads(arrays["sentences.json"]) == {"words": SENTENCES, "texts": [0, 0, 1]}
+    assert json.loads(arrays["sentences.json"]) == {"words": SENTENCES, "text_indices": [0, 0, 1]}
     expected = language_model.embed(SENTENCES, layers=layers, directions=directions)
     for place, array in enumerate(expected):
         np.testing.assert_array_equal(arrays[str(place)], array)
@@ -73,7 +73,15 @@ def test_no_texts_have_no_vectors(served):
 def test_score_gives_perplexity_and_each_words_probability(served, language_model):
     found = served.told("/score", {"texts": TEXTS})
     expected = language_model.perplexity(TEXTS)
-    for name in ("forward", "backward", "average", "both", "words", "unknown", "predictions"):
+    for name in (
+        "forward",
+        "backward",
+        "average",
+        "geometric_mean",
+        "words",
+        "unknown",
+        "predictions",
+    ):
         assert found["perplexity"][name] == pytest.approx(getattr(expected, name))
     for sentence, score in zip(found["sentences"], language_model.score(TEXTS), strict=True):
         assert tuple(sentence["words"]) == score.words
@@ -85,10 +93,12 @@ def test_score_gives_perplexity_and_each_words_probability(served, language_mode
 @pytest.mark.parametrize("text", ["word1. word2", ["word1", "."], ""])
 def test_next_gives_the_words_after_a_text_or_before_it(served, language_model, text):
     found = served.told("/next", {"text": text, "k": 3})
-    assert found["words"] == [guess._asdict() for guess in language_model.next_words(text, k=3)]
-    found = served.told("/next", {"text": text, "previous": True, "marks": True})
+    assert found["predictions"] == [
+        guess._asdict() for guess in language_model.next_words(text, k=3)
+    ]
+    found = served.told("/next", {"text": text, "previous": True, "special_tokens": True})
     expected = language_model.previous_words(text, marks=True)
-    assert found["words"] == [guess._asdict() for guess in expected]
+    assert found["predictions"] == [guess._asdict() for guess in expected]
 
 
 @pytest.mark.parametrize("text", ["word1 ___ word2", ["___", "word3", "___"]])
@@ -127,7 +137,7 @@ def test_fill_gives_words_for_each_gap(served, language_model, text):
         ("/next", {"text": "a", "k": 0}, 422, "k is 0"),
         ("/next", {"text": "a", "k": float("nan")}, 422, "k is nan"),
         ("/next", {"text": "a", "k": True}, 422, "k is True"),
-        ("/next", {"text": "a", "marks": "yes"}, 422, "marks is 'yes'"),
+        ("/next", {"text": "a", "special_tokens": "yes"}, 422, "special_tokens is 'yes'"),
         ("/next", {"text": {"a": 1}}, 422, "text is {'a': 1}"),
         ("/fill", {"text": "a"}, 422, "has no gap"),
     ],
@@ -168,8 +178,8 @@ def test_a_model_without_a_softmax_gives_vectors_and_says_what_it_lacks(serving,
 def test_the_schema_has_examples_that_are_answered(served):
     paths = served.told("/openapi.json")["paths"]
     assert set(paths) == {
-        "/embed", "/encode", "/score", "/next", "/fill", "/uses", "/similarity", "/mixes",
-        "/search", "/health", "/ready", "/metrics",
+        "/embed", "/encode", "/score", "/next", "/fill", "/contexts", "/similarity",
+        "/layer_weights", "/search", "/health", "/ready", "/metrics",
     }  # fmt: skip
     for path, methods in paths.items():
         if "post" not in methods:

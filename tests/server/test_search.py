@@ -23,9 +23,9 @@ QUERY = {"query": "a painter of landscapes", "k": 3}
 def test_the_sample_is_searched_and_lit(serving, language_model):
     served = serving(language_model, shelf=Shelf(index_sample(language_model)))
     found = served.told("/search", {"query": "The soup needs more pepper and a little lemon."})
-    assert found["found"][0]["words"][:2] == ["The", "soup"]
-    assert found["found"][0]["lit"]
-    assert {passage["file"] for passage in found["found"]} == {"sample.txt"}
+    assert found["results"][0]["words"][:2] == ["The", "soup"]
+    assert found["results"][0]["highlighted"]
+    assert {passage["file"] for passage in found["results"]} == {"sample.txt"}
 
 
 def test_a_search_is_as_big_as_what_it_reads(serving, language_model, tmp_path):
@@ -38,9 +38,11 @@ def test_a_search_is_as_big_as_what_it_reads(serving, language_model, tmp_path):
                 before = served.desk.metrics.tokens
                 waiting = [pool.submit(served.told, "/search", {"query": "a b"}) for _ in "123"]
                 wait_until(lambda: served.desk.waiting == 4)
-            found = [answer.result()["found"] for answer in waiting]
+            found = [answer.result()["results"] for answer in waiting]
     assert [[len(p["words"]) for p in one] for one in found] == [[4, 8, 50]] * 3
-    assert [[bool(passage["lit"]) for passage in one] for one in found] == [[True, True, False]] * 3
+    assert [[bool(passage["highlighted"]) for passage in one] for one in found] == [
+        [True, True, False]
+    ] * 3
     # Each query is read alone, then with the two passages that are not too long, and their marks.
     assert served.desk.metrics.tokens - before == 3 * (4 + 4 + 10 + 6)
 
@@ -53,7 +55,7 @@ def test_a_database_that_is_gone_is_503_until_it_is_back(
     with build_index(language_model, [str(tmp_path / "text.txt")], url) as index:
         served = serving(language_model, shelf=Shelf(index))
         before = served.told("/search", QUERY)
-        assert len(before["found"]) == 2
+        assert len(before["results"]) == 2
         with postgres.away():
             status, headers, _ = served.ask("/search", QUERY)
             assert (status, headers["Retry-After"]) == (503, "1")
@@ -77,28 +79,28 @@ def test_an_index_that_was_built_again_is_opened_again(serving, language_model, 
     open_index = partial(Index.open, url, language_model)
     with closing(Shelf(open_index(), open_index=open_index)) as shelf:
         served = serving(language_model, shelf=shelf)
-        assert len(served.told("/search", QUERY)["found"]) == 2
+        assert len(served.told("/search", QUERY)["results"]) == 2
         build("A painter of landscapes .", "Two owls .", "No bank .")
         with ThreadPoolExecutor(4) as pool:
             for found in pool.map(served.told, ["/search"] * 4, [QUERY] * 4):
-                assert found["found"][0]["text"] == "A painter of landscapes ."
+                assert found["results"][0]["text"] == "A painter of landscapes ."
         postgres.run(f"DROP SCHEMA {Address.of(url).schema} CASCADE")
         status, headers, body = served.ask("/search", QUERY)
         assert (status, headers["Retry-After"]) == (503, "1")
         assert "no index there; make one first" in json.loads(body)["error"]
         build("A painter .")
-        assert len(served.told("/search", QUERY)["found"]) == 1
+        assert len(served.told("/search", QUERY)["results"]) == 1
 
 
 def test_all_that_the_index_keeps_of_a_passage_is_told(serving, language_model, tmp_path):
     (tmp_path / "text.txt").write_text("A bank lent. A painter painted.\n")
     with build_index(language_model, [str(tmp_path / "text.txt")], tmp_path / "i") as index:
         served = serving(language_model, shelf=Shelf(index))
-        (found,) = served.told("/search", {"query": "A painter painted.", "k": 1})["found"]
+        (found,) = served.told("/search", {"query": "A painter painted.", "k": 1})["results"]
     file = str(tmp_path / "text.txt")
     assert found == {
         "id": 2, "score": pytest.approx(1, abs=1e-3), "text": "A painter painted.",
-        "words": ["A", "painter", "painted", "."], "lit": [0, 1, 2],
+        "words": ["A", "painter", "painted", "."], "highlighted": [0, 1, 2],
         "file": file, "line": 1, "start": 13, "end": 31,
     }  # fmt: skip
 
@@ -116,15 +118,15 @@ def uses(serving, language_model, tmp_path):
 def test_uses_of_a_word_are_found_by_its_use_in_the_query(uses):
     served, index = uses
     asked = {"query": "The Bank of a river .", "word": "bank"}
-    found = served.told("/search", asked)["found"]
-    assert [(use["line"], use["lit"]) for use in found] == [(2, [1]), (1, [1])]
+    found = served.told("/search", asked)["results"]
+    assert [(use["line"], use["highlighted"]) for use in found] == [(2, [1]), (1, [1])]
     assert [use["words"][1] for use in found] == ["Bank", "bank"]
     assert [use["score"] for use in found] == [
         pytest.approx(hit.score, abs=1e-5) for hit in index.search_word("bank", asked["query"])
     ]
-    others = served.told("/search", asked | {"any": True, "k": 8})["found"]
+    others = served.told("/search", asked | {"any_word": True, "k": 8})["results"]
     expected = index.search_word("bank", asked["query"], k=8, any_word=True)
-    assert [(use["id"], use["lit"]) for use in others] == [
+    assert [(use["id"], use["highlighted"]) for use in others] == [
         (hit.found.id, [hit.found.place]) for hit in expected
     ]
     mine = Client(served.url).search("My money .", word="money", k=2)
@@ -135,12 +137,15 @@ def test_uses_of_a_word_are_found_by_its_use_in_the_query(uses):
     ("change", "says"),
     [
         ({}, "{name}: an index of words; say which word of the text"),
-        ({"any": True}, "any was given without a word"),
+        ({"any_word": True}, "any_word was given without a word"),
         ({"word": "owl"}, "'owl' is not a word of the sentence, whose words are: a painter"),
         ({"word": "painter"}, "{name}: no use of 'painter' is in the index"),
         ({"word": "\ud800"}, "word has '\\ud800', half of a character; expected text that is"),
         ({"word": 3}, "word is 3: input should be a valid string"),
-        ({"word": "painter", "any": "yes"}, "any is 'yes': input should be a valid boolean"),
+        (
+            {"word": "painter", "any_word": "yes"},
+            "any_word is 'yes': input should be a valid boolean",
+        ),
     ],
 )
 def test_a_word_that_cannot_be_searched_is_told(uses, change, says):
@@ -182,4 +187,4 @@ def test_a_search_that_hangs_holds_up_nobody_else(serving, language_model):
         assert served.ask("/encode", {"texts": ["a"]})[0] == 200
     finally:
         release.set()
-    assert len(served.told("/search", QUERY)["found"]) == 3
+    assert len(served.told("/search", QUERY)["results"]) == 3

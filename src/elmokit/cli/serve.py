@@ -89,7 +89,7 @@ def serve(
         from elmokit.server.limits import Limits  # noqa: PLC0415
         from elmokit.server.metrics import Metrics  # noqa: PLC0415
         from elmokit.server.running import listening  # noqa: PLC0415
-        from elmokit.server.shelf import Shelf, read_mixes, read_shipped_mixes  # noqa: PLC0415
+        from elmokit.server.shelf import Shelf, read_layer_weights, read_shipped_layer_weights  # noqa: PLC0415
         from elmokit.server.views import view_routes  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "starlette", "uvicorn"):
@@ -131,7 +131,9 @@ def serve(
             cache_bytes=_CACHE_BYTES // (processes if processes == 1 else processes + 1),
         )
         embedder.tokenize("Once.")  # the first text takes a second
-        shelf.mixes = read_mixes(tasks) if tasks else read_shipped_mixes(embedder)
+        shelf.layer_weights = (
+            read_layer_weights(tasks) if tasks else read_shipped_layer_weights(embedder)
+        )
         shelf.open_index = lambda: (
             index_sample(embedder) if index is None else Index.open(index, embedder)
         )

@@ -18,12 +18,12 @@ from elmokit.inference import Directions, Layers
 from elmokit.pooling import Pooling, Vectors
 from elmokit.scoring import Perplexity, Score
 from elmokit.server.forms import (
-    FoundPassage,
-    LearntMix,
-    MixesReply,
+    ContextsReply,
+    LayerWeightsReply,
+    LearnedLayerWeights,
     SearchReply,
+    SearchResult,
     SimilarityReply,
-    UsesReply,
 )
 from elmokit.server.media import JSON, NPY, NPZ
 
@@ -98,45 +98,55 @@ class Client:
         """How well the model predicts texts."""
         return Perplexity.of(self.score(texts))
 
-    def next_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Prediction]:
+    def next_words(
+        self, text: Text, *, k: int = 10, special_tokens: bool = False
+    ) -> list[Prediction]:
         """The k likeliest words after a text."""
-        return _guesses(self._told("/next", {"text": text, "k": k, "marks": marks})["words"])
+        return _guesses(
+            self._told("/next", {"text": text, "k": k, "special_tokens": special_tokens})[
+                "predictions"
+            ]
+        )
 
-    def previous_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Prediction]:
+    def previous_words(
+        self, text: Text, *, k: int = 10, special_tokens: bool = False
+    ) -> list[Prediction]:
         """The k likeliest words before a text."""
-        form = {"text": text, "k": k, "marks": marks, "previous": True}
-        return _guesses(self._told("/next", form)["words"])
+        form = {"text": text, "k": k, "special_tokens": special_tokens, "previous": True}
+        return _guesses(self._told("/next", form)["predictions"])
 
     def fill(self, text: Text, *, k: int = 10) -> list[list[Prediction]]:
         """For each `___` of a text the k words that fit best."""
         return [_guesses(gap) for gap in self._told("/fill", {"text": text, "k": k})["gaps"]]
 
-    def uses(
+    def contexts(
         self, word: str, texts: Iterable[Text], *, labels: Sequence[str] | None = None
-    ) -> UsesReply:
+    ) -> ContextsReply:
         """Where each use of a word, and of words that begin so, stands in each layer's plane."""
         given = None if labels is None else [*labels]
         form = {"word": word, "texts": _texts(texts), "labels": given}
-        return make_record(self._told("/uses", form), UsesReply, "/uses")
+        return make_record(self._told("/contexts", form), ContextsReply, "/contexts")
 
-    def similarity(self, first: Text, second: Text) -> SimilarityReply:
+    def word_similarity(self, first: Text, second: Text) -> SimilarityReply:
         """The cosine of each word of a text with each of another, in each layer."""
         form = {"first": first, "second": second}
         return make_record(self._told("/similarity", form), SimilarityReply, "/similarity")
 
     def search(
         self, query: str, *, k: int = 10, word: str | None = None, any_word: bool = False
-    ) -> list[FoundPassage]:
+    ) -> list[SearchResult]:
         """The k passages of the service's index nearest to a text, the nearest first.
 
         With a `word` of it, the k uses of that word nearest to its use there; or of any word.
         """
-        told = self._told("/search", {"query": query, "k": k, "word": word, "any": any_word})
-        return make_record(told, SearchReply, "/search").found
+        told = self._told("/search", {"query": query, "k": k, "word": word, "any_word": any_word})
+        return make_record(told, SearchReply, "/search").results
 
-    def mixes(self) -> list[LearntMix]:
+    def layer_weights(self) -> list[LearnedLayerWeights]:
         """The share of each layer in the mixes of the service's trained tasks."""
-        return make_record(self._told("/mixes"), MixesReply, "/mixes").mixes
+        return make_record(
+            self._told("/layer_weights"), LayerWeightsReply, "/layer_weights"
+        ).layer_weights
 
     def is_alive(self) -> bool:
         """Whether there is a service."""

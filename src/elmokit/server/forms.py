@@ -47,7 +47,9 @@ class NextForm:
     text: Text
     k: Count = 10
     previous: Annotated[Switch, Field(description="Words before the text, not after it.")] = False
-    marks: Annotated[Switch, Field(description="Keep <UNK> and the other mark.")] = False
+    special_tokens: Annotated[
+        Switch, Field(description="Include <UNK> and the begin or end of sentence.")
+    ] = False
 
 
 @dataclass(frozen=True, config=_CLOSED)
@@ -59,7 +61,7 @@ class FillForm:
 
 
 @dataclass(frozen=True, config=_CLOSED)
-class UsesForm:
+class ContextsForm:
     """A word, and texts that use it."""
 
     word: Annotated[str, Field(description="Words that begin so are uses too.")]
@@ -84,14 +86,14 @@ class SearchForm:
     word: Annotated[
         str | None, Field(description="Of the query: find uses like its own, in an index of words.")
     ] = None
-    any: Annotated[Switch, Field(description="With a word: uses of other words too.")] = False
+    any_word: Annotated[Switch, Field(description="With a word: uses of other words too.")] = False
 
 
 @plain_dataclass(frozen=True)
 class EmbeddedSentence:
-    """A sentence with the vectors of its words, and the place of its text in the request."""
+    """A sentence with the vectors of its words, and the index of its text in the request."""
 
-    text: int
+    text_index: int
     words: list[str]
     vectors: list[list[list[float]]]  # (layers, words, dim)
 
@@ -115,7 +117,7 @@ class EncodeReply:
 class ScoredSentence:
     """The natural logarithm of each word's probability, and of the mark at the end."""
 
-    text: int
+    text_index: int
     words: list[str]
     unknown: int
     perplexity: float | None
@@ -130,7 +132,7 @@ class TextPerplexity:
     forward: float | None
     backward: float | None
     average: float | None
-    both: float | None
+    geometric_mean: float | None
     words: int
     unknown: int
     predictions: int
@@ -145,7 +147,7 @@ class ScoreReply:
 
 
 @plain_dataclass(frozen=True)
-class GuessedWord:
+class PredictedWord:
     """A word that may stand somewhere, and its probability there."""
 
     word: str
@@ -154,42 +156,42 @@ class GuessedWord:
 
 @plain_dataclass(frozen=True)
 class NextReply:
-    """The likeliest words, the likeliest first."""
+    """The most probable words, the most probable first."""
 
-    words: list[GuessedWord]
+    predictions: list[PredictedWord]
 
 
 @plain_dataclass(frozen=True)
 class FillReply:
     """For each gap the words that fit best."""
 
-    gaps: list[list[GuessedWord]]
+    gaps: list[list[PredictedWord]]
 
 
 @plain_dataclass(frozen=True)
-class PlacedUse:
-    """A word at a place of a sentence, and the number of its group."""
+class WordInContext:
+    """A sentence, the position of the word in it, and the index of its group."""
 
     words: list[str]
-    place: int
+    position: int
     group: int
 
 
 @plain_dataclass(frozen=True)
-class PlaneOfUses:
-    """Where each use stands in a layer, and what share of all variance each axis shows."""
+class PlaneOfContexts:
+    """Each occurrence as a point of a layer's first two principal components."""
 
     points: list[tuple[float, float]]
-    variance: tuple[float, float]
+    explained_variance: tuple[float, float]
 
 
 @plain_dataclass(frozen=True)
-class UsesReply:
-    """The uses, the names of their groups, and a plane a layer."""
+class ContextsReply:
+    """The occurrences of a word, the names of their groups, and one plane per layer."""
 
-    uses: list[PlacedUse]
+    contexts: list[WordInContext]
     groups: list[str]
-    layers: list[PlaneOfUses]
+    layers: list[PlaneOfContexts]
 
 
 @plain_dataclass(frozen=True)
@@ -202,25 +204,28 @@ class SimilarityReply:
 
 
 @plain_dataclass(frozen=True)
-class LearntMix:
-    """The share of each layer in a mix, and the task, the folder and the place it was learnt at."""
+class LearnedLayerWeights:
+    """The weight of each layer in a trained task's scalar mix; they add up to 1.
+
+    `position` is where the vectors enter the task's model: "input" or "output".
+    """
 
     task: str
-    folder: str
-    place: str
+    name: str
+    position: str
     layers: list[int]
-    shares: list[float]  # one a layer
+    weights: list[float]
 
 
 @plain_dataclass(frozen=True)
-class MixesReply:
-    """The mixes of all trained tasks that the service was given."""
+class LayerWeightsReply:
+    """The layer weights of all trained tasks that the service was given."""
 
-    mixes: list[LearntMix]
+    layer_weights: list[LearnedLayerWeights]
 
 
 @plain_dataclass(frozen=True)
-class FoundPassage:
+class SearchResult:
     """A passage, its words, the places of those near the query, and where it stands in its file.
 
     In an index of words it is the sentence of a use, and the place that of the word.
@@ -230,7 +235,7 @@ class FoundPassage:
     score: float
     text: str
     words: list[str]
-    lit: list[int]
+    highlighted: list[int]
     file: str
     line: int  # from 1
     start: int  # its first character of the line, from 0
@@ -241,7 +246,7 @@ class FoundPassage:
 class SearchReply:
     """The passages, the nearest first."""
 
-    found: list[FoundPassage]
+    results: list[SearchResult]
 
 
 @plain_dataclass(frozen=True)
@@ -257,52 +262,52 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "/score": {"texts": ["The cat sat on the mat."]},
     "/next": {"text": "The cat sat on the", "k": 5},
     "/fill": {"text": "The ___ sat on the mat.", "k": 5},
-    "/uses": {"word": "bank", "texts": ["A bank lent money.", "The bank of a river."]},
+    "/contexts": {"word": "bank", "texts": ["A bank lent money.", "The bank of a river."]},
     "/similarity": {"first": "A bank lent money.", "second": "The bank of a river."},
     "/search": {"query": "a painter of landscapes", "k": 5},
 }
 ANSWERS: dict[str, dict[str, Any]] = {
     "/embed": {
         "layers": [2],
-        "sentences": [{"text": 0, "words": ["apple"], "vectors": [[[0.25, -0.5]]]}],
+        "sentences": [{"text_index": 0, "words": ["apple"], "vectors": [[[0.25, -0.5]]]}],
     },
     "/encode": {"vectors": [[0.25, -0.5]]},
     "/score": {
         "perplexity": {
-            "forward": 20.5, "backward": 19.5, "average": 20.0, "both": 19.99, "words": 1,
+            "forward": 20.5, "backward": 19.5, "average": 20.0, "geometric_mean": 19.99, "words": 1,
             "unknown": 0, "predictions": 2,
         },
         "sentences": [
             {
-                "text": 0, "words": ["cat"], "unknown": 0, "perplexity": 19.99,
+                "text_index": 0, "words": ["cat"], "unknown": 0, "perplexity": 19.99,
                 "forward": [-4.0, -2.0], "backward": [-3.5, -2.5],
             }
         ],
     },
-    "/next": {"words": [{"word": "mat", "probability": 0.25}]},
+    "/next": {"predictions": [{"word": "mat", "probability": 0.25}]},
     "/fill": {"gaps": [[{"word": "cat", "probability": 0.5}]]},
-    "/uses": {
-        "uses": [
-            {"words": ["A", "bank"], "place": 1, "group": 0},
-            {"words": ["River", "banks"], "place": 1, "group": 1},
+    "/contexts": {
+        "contexts": [
+            {"words": ["A", "bank"], "position": 1, "group": 0},
+            {"words": ["River", "banks"], "position": 1, "group": 1},
         ],
         "groups": ["cluster 1", "cluster 2"],
-        "layers": [{"points": [[-0.5, 0.0], [0.5, 0.0]], "variance": [1.0, 0.0]}],
+        "layers": [{"points": [[-0.5, 0.0], [0.5, 0.0]], "explained_variance": [1.0, 0.0]}],
     },
     "/similarity": {"first": ["money"], "second": ["river", "bank"], "layers": [[[0.25, 0.5]]]},
-    "/mixes": {
-        "mixes": [
+    "/layer_weights": {
+        "layer_weights": [
             {
-                "task": "ner", "folder": "my_ner", "place": "input", "layers": [0, 1, 2],
-                "shares": [0.25, 0.5, 0.25],
+                "task": "ner", "name": "my_ner", "position": "input", "layers": [0, 1, 2],
+                "weights": [0.25, 0.5, 0.25],
             }
         ]
     },
     "/search": {
-        "found": [
+        "results": [
             {
                 "id": 7, "score": 0.5, "text": "She paints.", "words": ["She", "paints", "."],
-                "lit": [1], "file": "text.txt", "line": 3, "start": 0, "end": 11,
+                "highlighted": [1], "file": "text.txt", "line": 3, "start": 0, "end": 11,
             }
         ]
     },

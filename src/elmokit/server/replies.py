@@ -38,7 +38,7 @@ def embedded_json(embedded: Embedded) -> Iterator[bytes]:
     for place, array in enumerate(embedded.vectors):
         text, words = embedded.sentences.texts[place], embedded.sentences.words[place]
         comma = b", " if place else b""
-        yield b'%s{"text": %d, "words": %s, "vectors": ' % (comma, text, _json(words))
+        yield b'%s{"text_index": %d, "words": %s, "vectors": ' % (comma, text, _json(words))
         yield from _array_json(array)
         yield b"}"
     yield b"]}"
@@ -49,7 +49,7 @@ def embedded_npz(embedded: Embedded) -> Iterator[bytes]:
     sentences, made = embedded.sentences, _Pieces()
     with zipfile.ZipFile(made, "w") as members:
         members.writestr(
-            "sentences.json", _json({"words": sentences.words, "texts": sentences.texts})
+            "sentences.json", _json({"words": sentences.words, "text_indices": sentences.texts})
         )
         for place, array in enumerate(embedded.vectors):
             members.writestr(f"{place}.npy", npy(array))
@@ -80,14 +80,14 @@ def scored(found: Scored) -> dict[str, Any]:
             "forward": _finite(total.forward),
             "backward": _finite(total.backward),
             "average": _finite(total.average),
-            "both": _finite(total.geometric_mean),
+            "geometric_mean": _finite(total.geometric_mean),
             "words": total.words,
             "unknown": total.unknown,
             "predictions": total.predictions,
         },
         "sentences": [
             {
-                "text": text,
+                "text_index": text,
                 "words": score.words,
                 "unknown": score.unknown,
                 "perplexity": _finite(score.perplexity),
@@ -100,7 +100,7 @@ def scored(found: Scored) -> dict[str, Any]:
 
 
 def guessed(guesses: Sequence[Prediction]) -> list[dict[str, Any]]:
-    """A list of GuessedWord."""
+    """A list of PredictedWord."""
     return [guess._asdict() for guess in guesses]
 
 

@@ -106,11 +106,14 @@ def model_routes(desk: Desk) -> APIRouter:
         """The likeliest words after a text, or before it."""
         found = await desk.ask(
             lambda embedder: guessing(
-                cut(embedder, [form.text]), form.k, previous=form.previous, marks=form.marks
+                cut(embedder, [form.text]),
+                form.k,
+                previous=form.previous,
+                marks=form.special_tokens,
             ),
             exchange,
         )
-        return JSONResponse({"words": replies.guessed(found)})
+        return JSONResponse({"predictions": replies.guessed(found)})
 
     @router.post("/fill", **told("/fill", forms.FillReply))
     async def fill(form: Annotated[forms.FillForm, example("/fill")], exchange: Asking) -> Response:

@@ -11,7 +11,7 @@ from elmokit.search.lit import light_up
 from elmokit.search.store import Hit
 from elmokit.server.desk import Desk
 from elmokit.server.exchange import Exchange
-from elmokit.server.forms import FoundPassage, SearchForm
+from elmokit.server.forms import SearchForm, SearchResult
 from elmokit.server.jobs import Job
 from elmokit.server.limits import Limits
 from elmokit.server.sentences import Sentences, check_characters
@@ -20,7 +20,7 @@ from elmokit.server.shelf import Shelf
 
 async def find_passages(
     desk: Desk, shelf: Shelf, form: SearchForm, exchange: Exchange
-) -> list[FoundPassage]:
+) -> list[SearchResult]:
     """What is found, the nearest first. An index that was built again meanwhile is opened again."""
     index = shelf.index
     if index is None:
@@ -28,11 +28,11 @@ async def find_passages(
             "this service has no index; make one (elmo index build) and start the service "
             "with it (elmo serve --index DIR)"
         )
-    if form.word is None and form.any:
-        raise InputError("any was given without a word")
+    if form.word is None and form.any_word:
+        raise InputError("any_word was given without a word")
     check_characters(form.word or "", "word")
 
-    async def find(embedder: Embedder) -> list[FoundPassage]:
+    async def find(embedder: Embedder) -> list[SearchResult]:
         try:
             return await _find(desk, index, form, embedder, exchange)
         except FormatError:
@@ -47,7 +47,7 @@ async def find_passages(
 
 async def _find(
     desk: Desk, index: Index, form: SearchForm, embedder: Embedder, exchange: Exchange
-) -> list[FoundPassage]:
+) -> list[SearchResult]:
     asked = await desk.aside(partial(Sentences.of, embedder, [form.query], desk.limits))
     query = await desk.read(embedder, lambda _: _encoding(index, form, asked), exchange)
     hits = await desk.fetch(partial(_nearest, index, form, query))
@@ -69,7 +69,7 @@ def _encoding(index: Index, form: SearchForm, asked: Sentences) -> Job[Vectors]:
 
 
 def _nearest(index: Index, form: SearchForm, query: Vectors) -> list[Hit]:
-    if form.word is None or form.any:
+    if form.word is None or form.any_word:
         return index.store.nearest(query, form.k)
     hits = index.store.nearest_uses(form.word, query, form.k)
     if not hits:
@@ -77,7 +77,7 @@ def _nearest(index: Index, form: SearchForm, query: Vectors) -> list[Hit]:
     return hits
 
 
-def _use(index: Index, hit: Hit) -> FoundPassage:
+def _use(index: Index, hit: Hit) -> SearchResult:
     """The sentence of a use, the word itself lit."""
     words = [word for sentence in index.recipe.split_text(hit.found.text) for word in sentence]
     return _passage(hit, words, [place for place in [hit.found.place] if place is not None])
@@ -85,7 +85,7 @@ def _use(index: Index, hit: Hit) -> FoundPassage:
 
 def _lighting(
     index: Index, form: SearchForm, asked: Sentences, hits: list[Hit], limits: Limits
-) -> Job[list[FoundPassage]]:
+) -> Job[list[SearchResult]]:
     """The words of what was found, those near the query lit, each job by itself.
 
     Passages beyond the limit of words are not read, and none of their words is lit.
@@ -95,7 +95,7 @@ def _lighting(
     tokens = [size for size in accumulate(sizes, initial=asked.tokens) if size <= limits.tokens]
     read = len(tokens) - 1
 
-    def answer(_: Embedder, __: list[Sentences]) -> list[list[FoundPassage]]:
+    def answer(_: Embedder, __: list[Sentences]) -> list[list[SearchResult]]:
         lit = light_up(index, form.query, hits[:read], most_words=limits.tokens)
         places = [*(own.places for own in lit), *([] for _ in hits[read:])]
         words = ([word for sentence in sentences for word in sentence] for sentences in texts)
@@ -104,14 +104,14 @@ def _lighting(
     return Job(asked, tokens[-1], answer, travels=False)
 
 
-def _passage(hit: Hit, words: list[str], lit: list[int]) -> FoundPassage:
+def _passage(hit: Hit, words: list[str], lit: list[int]) -> SearchResult:
     found = hit.found
-    return FoundPassage(
+    return SearchResult(
         id=found.id,
         score=hit.score,
         text=found.text,
         words=words,
-        lit=lit,
+        highlighted=lit,
         file=found.file,
         line=found.line,
         start=found.start,

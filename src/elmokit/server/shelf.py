@@ -9,10 +9,10 @@ from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, ServiceError
 from elmokit.formats import ENGLISH
 from elmokit.search.index import Index
-from elmokit.server.forms import LearntMix
+from elmokit.server.forms import LearnedLayerWeights
 from elmokit.tasks.folder import load_trained
 
-_MIXES = "mixes.json"  # beside the model that ships
+_SHIPPED = "layer_weights.json"  # beside the model that ships
 
 
 @dataclass
@@ -23,7 +23,7 @@ class Shelf:
     """
 
     index: Index | None = None
-    mixes: Sequence[LearntMix] = ()
+    layer_weights: Sequence[LearnedLayerWeights] = ()
     open_index: Callable[[], Index] | None = None
 
     def open_again(self, stale: Index) -> Index:
@@ -42,10 +42,12 @@ class Shelf:
             self.index.close()
 
 
-def read_mixes(folders: Iterable[Path]) -> list[LearntMix]:
+def read_layer_weights(folders: Iterable[Path]) -> list[LearnedLayerWeights]:
     """The mixes of trained tasks."""
     return [
-        LearntMix(trained.task.name, folder.resolve().name, place, list(words.layers), shares)
+        LearnedLayerWeights(
+            trained.task.name, folder.resolve().name, place, list(words.layers), shares
+        )
         for folder in folders
         for trained in [load_trained(folder)]
         for words in [trained.head.words]
@@ -54,18 +56,22 @@ def read_mixes(folders: Iterable[Path]) -> list[LearntMix]:
 
 
 @dataclass(frozen=True)
-class ShippedMixes:
+class ShippedLayerWeights:
     """The mixes of tasks that were learnt with one biLM, by its fingerprint."""
 
-    elmo: str
-    mixes: list[LearntMix]
+    fingerprint: str
+    layer_weights: list[LearnedLayerWeights]
 
 
-def read_shipped_mixes(embedder: Embedder, folder: Path = ENGLISH) -> list[LearntMix]:
+def read_shipped_layer_weights(
+    embedder: Embedder, folder: Path = ENGLISH
+) -> list[LearnedLayerWeights]:
     """The mixes that ship with the English model; none where they are of another one."""
-    path = folder / _MIXES
+    path = folder / _SHIPPED
     if not path.is_file():
         return []
-    expected = "the fingerprint of a biLM, and mixes of task, folder, place, layers and shares"
-    shipped = read_record(path, ShippedMixes, expected)
-    return shipped.mixes if shipped.elmo == embedder.pretrained.fingerprint() else []
+    expected = (
+        "the fingerprint of a biLM, and layer_weights of task, name, position, layers and weights"
+    )
+    shipped = read_record(path, ShippedLayerWeights, expected)
+    return shipped.layer_weights if shipped.fingerprint == embedder.pretrained.fingerprint() else []

@@ -32,8 +32,10 @@ def view_routes(desk: Desk, shelf: Shelf) -> APIRouter:
     """The routes that show what a model makes of words."""
     router = APIRouter()
 
-    @router.post("/uses", **told("/uses", forms.UsesReply))
-    async def uses(form: Annotated[forms.UsesForm, example("/uses")], exchange: Asking) -> Response:
+    @router.post("/contexts", **told("/contexts", forms.ContextsReply))
+    async def contexts(
+        form: Annotated[forms.ContextsForm, example("/contexts")], exchange: Asking
+    ) -> Response:
         """Every use of a word as a point of each layer's plane of most variance."""
 
         def prepare(embedder: Embedder) -> Job[Embedded]:
@@ -54,11 +56,11 @@ def view_routes(desk: Desk, shelf: Shelf) -> APIRouter:
 
         return JSONResponse(await ask_and_make(desk, prepare, _compared, exchange))
 
-    @router.get("/mixes", **told("/mixes", forms.MixesReply))
-    async def mixes() -> Response:
+    @router.get("/layer_weights", **told("/layer_weights", forms.LayerWeightsReply))
+    async def layer_weights() -> Response:
         """The share of each layer in the mixes that trained tasks learnt."""
         _ = desk.embedder  # while it is loaded, so are they
-        return JSONResponse({"mixes": [asdict(mix) for mix in shelf.mixes]})
+        return JSONResponse({"layer_weights": [asdict(weights) for weights in shelf.layer_weights]})
 
     @router.post("/search", **told("/search", forms.SearchReply))
     async def search(
@@ -67,12 +69,12 @@ def view_routes(desk: Desk, shelf: Shelf) -> APIRouter:
         """The passages of the service's index nearest to a text, or uses like that of a word."""
         _ = desk.embedder
         found = await find_passages(desk, shelf, form, exchange)
-        return JSONResponse({"found": [asdict(passage) for passage in found]})
+        return JSONResponse({"results": [asdict(passage) for passage in found]})
 
     return router
 
 
-def _using(embedder: Embedder, form: forms.UsesForm, limits: Limits) -> Job[Embedded]:
+def _using(embedder: Embedder, form: forms.ContextsForm, limits: Limits) -> Job[Embedded]:
     """The vectors of the sentences that use a word."""
     if not form.word.strip():
         raise InputError("the word is empty; give one that the texts use")
@@ -97,7 +99,7 @@ def _using(embedder: Embedder, form: forms.UsesForm, limits: Limits) -> Job[Embe
     return embedding(embedder, picked, "all", "both")
 
 
-def _uses_of(sentences: Sentences, form: forms.UsesForm) -> list[tuple[int, Use]]:
+def _uses_of(sentences: Sentences, form: forms.ContextsForm) -> list[tuple[int, Use]]:
     """The uses of a word, each with the number of its sentence."""
     labels = [None] * len(form.texts) if form.labels is None else form.labels
     return [
@@ -107,16 +109,16 @@ def _uses_of(sentences: Sentences, form: forms.UsesForm) -> list[tuple[int, Use]
     ]
 
 
-def _mapped(found: Embedded, form: forms.UsesForm) -> dict[str, Any]:
-    """The uses, their groups and their places, as UsesReply has them."""
+def _mapped(found: Embedded, form: forms.ContextsForm) -> dict[str, Any]:
+    """The uses, their groups and their places, as ContextsReply has them."""
     replies.check_finite(found.vectors)
     placed = _uses_of(found.sentences, form)
     uses = [use for _, use in placed]
     vectors = np.stack([found.vectors[n][:, use.place] for n, use in placed], 1)
     groups = group_uses(uses, vectors[-1], clusters=_CLUSTERS)
     return {
-        "uses": [
-            {"words": use.words, "place": use.place, "group": group}
+        "contexts": [
+            {"words": use.words, "position": use.place, "group": group}
             for use, group in zip(uses, groups.places, strict=True)
         ],
         "groups": groups.names,
@@ -130,7 +132,7 @@ def _planes(vectors: Vectors) -> list[dict[str, Any]]:  # (layers, uses, dim)
     for layer in vectors:
         plane = project_pca(layer)
         below = plane.points * np.where((plane.points * below).sum(0) < 0, -1, 1)
-        planes.append({"points": below.tolist(), "variance": plane.shares})
+        planes.append({"points": below.tolist(), "explained_variance": plane.shares})
     return planes
 
 

@@ -7,7 +7,7 @@ const MOST = 10;
 
 export function startSearch() {
   const ask = asker("search", (question, put) => put("search", question), (answer) => {
-    field("search-found").replaceChildren(...(answer?.found ?? []).map(line));
+    field("search-found").replaceChildren(...(answer?.results ?? []).map(line));
   });
 
   return (state) => {
@@ -16,9 +16,9 @@ export function startSearch() {
   };
 }
 
-function line({ words, lit, score, file, line: number }) {
+function line({ words, highlighted, score, file, line: number }) {
   const item = make("li");
   const whence = `${score.toFixed(2)}, ${file}, line ${number}`;
-  item.append(...sentence(words, lit), make("span", whence, { className: "quiet" }));
+  item.append(...sentence(words, highlighted), make("span", whence, { className: "quiet" }));
   return item;
 }

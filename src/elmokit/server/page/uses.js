@@ -19,7 +19,7 @@ export function startUses(change) {
     scatter.moveTo(layer);
     field("uses-layer-shown").textContent = layer.toFixed(layer % 1 ? 1 : 0);
     slider.setAttribute("aria-valuetext", `layer ${layer.toFixed(layer % 1 ? 1 : 0)} of ${top}`);
-    const whole = Math.round(layer), axes = found?.layers[whole].variance;
+    const whole = Math.round(layer), axes = found?.layers[whole].explained_variance;
     const shares = axes?.map((share) => `${(100 * share).toFixed(0)} %`);
     field("uses-axes").textContent = !axes ? "" : axes[0] + axes[1] < 1e-6
       ? `Layer ${whole}: all uses are the same.`
@@ -31,15 +31,15 @@ export function startUses(change) {
     [...field("uses-list").children].forEach((item, place) => {
       item.classList.toggle("chosen", place === point);
     });
-    const use = found?.uses[point];
-    field("uses-chosen").replaceChildren(...(use ? sentence(use.words, [use.place]) : []));
+    const use = found?.contexts[point];
+    field("uses-chosen").replaceChildren(...(use ? sentence(use.words, [use.position]) : []));
   };
   const choose = (point) => {
-    if (found?.uses[point] && String(point) !== now["uses-use"]) change("uses-use", String(point));
+    if (found?.contexts[point] && String(point) !== now["uses-use"]) change("uses-use", String(point));
   };
-  const ask = asker("uses", (question, put) => put("uses", question), (answer) => {
+  const ask = asker("uses", (question, put) => put("contexts", question), (answer) => {
     found = answer;
-    const uses = found?.uses ?? [];
+    const uses = found?.contexts ?? [];
     if (found) slider.max = found.layers.length - 1;
     const layers = (found?.layers ?? []).map((layer) => fit(layer.points));
     scatter.show(layers, uses.map((use) => use.group));
@@ -56,7 +56,7 @@ export function startUses(change) {
     if (!step || !found) return;
     event.preventDefault();
     const here = now["uses-use"] === "" ? (step > 0 ? -1 : 0) : Number(now["uses-use"]);
-    choose((here + step + found.uses.length) % found.uses.length);
+    choose((here + step + found.contexts.length) % found.contexts.length);
   });
   slider.addEventListener("keydown", (event) => {
     const step = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
@@ -113,7 +113,7 @@ function questionOf(word, lines) {
 
 function line(use, point, choose) {
   const item = dotted(make("li", "", { tabIndex: 0 }), use.group);
-  item.append(...sentence(use.words, [use.place]));
+  item.append(...sentence(use.words, [use.position]));
   for (const event of ["pointerenter", "focus"]) item.addEventListener(event, () => choose(point));
   return item;
 }

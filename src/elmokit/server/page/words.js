@@ -28,8 +28,8 @@ export function startWords(change) {
     // A model may read one way only.
     if (later || failed.length === both.length) throw later ?? failed[0];
     return [
-      ["Next", both[0].value?.words, (word) => `${now["words-text"].trimEnd()} ${word}`],
-      ["Before", both[1].value?.words, (word) => `${word} ${now["words-text"].trimStart()}`],
+      ["Next", both[0].value?.predictions, (word) => `${now["words-text"].trimEnd()} ${word}`],
+      ["Before", both[1].value?.predictions, (word) => `${word} ${now["words-text"].trimStart()}`],
     ].filter(([, words]) => words);
   };
   const ask = asker("words", put, (columns) => {
