@@ -1,8 +1,12 @@
-"""Atomic writes, directory locks and checkpoints: files that are complete or not there."""
+"""Resumable directories, atomic writes, directory locks and checkpoints."""
 
+import json
 import os
+import re
+import shutil
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, BinaryIO, TypeVar
@@ -11,82 +15,259 @@ import torch
 
 from elmokit.errors import FormatError, InputError, OutputError
 
+try:
+    import fcntl
+except ImportError:  # not a POSIX system: there, two processes at once are not noticed
+    fcntl = None  # type: ignore[assignment]
+
+Record = TypeVar("Record")
+
+# The longest value of a manifest that an error message shows.
+_LONGEST_SHOWN = 80
+
+
+class ResumableDirectory:
+    """A directory that collects the parts of long work, so that a killed process can be resumed.
+
+    The manifest is a JSON file that says what the work was started with; a directory whose
+    manifest differs, or that holds other files, is refused. While the directory is open, no other
+    process can open it. A part is complete on disk or not there. To write a large file::
+
+        manifest = {"model": fingerprint, "layers": "all"}
+        with ResumableDirectory(Path("out.hdf5.partial"), manifest) as work:
+            for number in range(len(work.parts()), total):
+                work.write_part(number, lambda file: np.save(file, part(number)))
+            merge(work.parts(), work.path / "complete")
+            work.publish("complete", Path("out.hdf5"))
+
+    Where the results stay in the directory itself, `clear` takes the place of `publish`.
+
+    `label` is what error messages call the work. `part_name` is the file name of a part, to be
+    formatted with its number (or another key); it may begin with a subdirectory.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        manifest: Mapping[str, Any],
+        *,
+        label: str | None = None,
+        manifest_name: str = "manifest.json",
+        part_name: str = "part-{:012d}.npz",
+    ) -> None:
+        self.path = path
+        self._label = str(path) if label is None else label
+        self._manifest: dict[str, Any] = json.loads(json.dumps(dict(manifest)))
+        self._manifest_path = path / manifest_name
+        self._part_name = part_name
+        self._lock: DirectoryLock | None = None
+
+    def __enter__(self) -> "ResumableDirectory":
+        if self.path.exists() and not self.path.is_dir():
+            raise OutputError(f"{self.path}: is a file, expected a directory; name another one")
+        with self.explaining_errors():
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = DirectoryLock(
+                self.path, f"{self._label}: another process is writing it; wait until it has ended"
+            )
+            try:
+                self._start_or_resume()
+            except BaseException:
+                self.close()
+                raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let other processes open the directory."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def parts(self) -> list[Path]:
+        """The parts that are on disk, in the order of their names."""
+        return sorted(self.path.glob(re.sub(r"{.*?}", "*", self._part_name)))
+
+    def part_path(self, key: int | str) -> Path:
+        """The file of a part, whether or not it exists yet."""
+        return self.path / self._part_name.format(key)
+
+    def write_part(self, key: int | str, write: Callable[[BinaryIO], object]) -> None:
+        """Write a part, or replace it; it is safe on disk when this returns."""
+        path = self.part_path(key)
+        with self.explaining_errors():
+            path.parent.mkdir(exist_ok=True)
+            write_atomically(path, write)
+
+    def publish(self, name: str, target: Path) -> None:
+        """Rename a finished file or directory inside to `target`, then clear this directory."""
+        with self.explaining_errors():
+            rename_atomically(self.path / name, target)
+        self.clear()
+
+    def clear(self, *names: str) -> None:
+        """Remove the parts, files of these names, and the manifest last, and let go of the lock.
+
+        The directory itself goes too, unless something else is in it.
+        """
+        part_directories = {part.parent for part in self.parts()} - {self.path}
+        for path in [*self.parts(), *self._unfinished(), *(self.path / name for name in names)]:
+            path.unlink(missing_ok=True)
+        for path in part_directories:
+            with suppress(OSError):  # something else is in it
+                path.rmdir()
+        self._manifest_path.unlink(missing_ok=True)
+        self.close()
+        with suppress(OSError):
+            self.path.rmdir()
+
+    @contextmanager
+    def explaining_errors(self) -> Iterator[None]:
+        """Turn an OSError, or a RuntimeError of h5py or torch, into an OutputError."""
+        try:
+            yield
+        except OutputError:
+            raise
+        except (OSError, RuntimeError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise OutputError(
+                f"{self._label}: cannot be written ({reason}); what is done is safe: fix that, "
+                "and run the same command again"
+            ) from None
+
+    def _start_or_resume(self) -> None:
+        for path in self._unfinished():
+            path.unlink()
+        if self._manifest_path.exists():
+            self._check_manifest()
+            return
+        if other := next((path.name for path in sorted(self.path.iterdir())), None):
+            raise OutputError(
+                f"{self.path}: holds {other}, but no {self._manifest_path.name} of work to "
+                "resume; expected a new or an empty directory, name another one"
+            )
+        text = json.dumps(self._manifest, indent=1).encode()
+        write_atomically(self._manifest_path, lambda file: file.write(text))
+
+    def _check_manifest(self) -> None:
+        try:
+            stored = json.loads(self._manifest_path.read_text("utf-8"))
+        except ValueError:
+            stored = None
+        if not isinstance(stored, dict):
+            raise FormatError(
+                f"{self._manifest_path}: is damaged, expected JSON; remove {self.path} to start "
+                "again"
+            )
+        for name, value in self._manifest.items():
+            if stored.get(name) == value:
+                continue
+            values = f"{name} {_shown(stored.get(name))}, now {_shown(value)}"
+            if len(values) > _LONGEST_SHOWN:
+                values = f"another {name}"
+            raise InputError(
+                f"{self.path}: was started with {values}; finish it as it was started, or remove "
+                "it to start again"
+            )
+
+    def _unfinished(self) -> set[Path]:
+        """Files that a killed process had not finished writing."""
+        directories = self.path, self.part_path(0).parent
+        return {path for directory in directories for path in directory.glob(".*.unfinished")}
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file under another name, and give it its own when it is safe on disk."""
-    unnamed = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    """Write a file under a temporary name, and rename it when it is safe on disk."""
+    temporary = _temporary(path)
     try:
-        with open(unnamed, "wb") as file:
+        with open(temporary, "wb") as file:
             write(file)
-        rename_atomically(unnamed, path)
+        rename_atomically(temporary, path)
     except OSError as error:
-        if error.filename == str(unnamed):
-            error.filename = str(path)  # the name that the caller knows
+        if error.filename == str(temporary):
+            error.filename = str(path)  # the name that the caller gave
         raise
     finally:
-        unnamed.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-def rename_atomically(unnamed: Path, path: Path) -> None:
-    """Give a finished file or folder its name, both safe against a loss of power.
+@contextmanager
+def new_directory(path: Path) -> Iterator[Path]:
+    """A directory to fill, which is renamed to `path` when the block ends without an error."""
+    temporary = _temporary(path)
+    try:
+        temporary.mkdir()
+        yield temporary
+        rename_atomically(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
 
-    A file takes the place of one that has the name; a folder needs a name that is free.
+
+def rename_atomically(temporary: Path, path: Path) -> None:
+    """Rename a finished file or directory so that a loss of power leaves it under either name.
+
+    A file replaces one that has the name already; a directory needs a name that is free.
     """
-    if unnamed.is_dir():
-        for inner in unnamed.rglob("*"):
+    if temporary.is_dir():
+        for inner in temporary.rglob("*"):
             _sync(inner)
-    _sync(unnamed)
-    unnamed.replace(path)
+    _sync(temporary)
+    temporary.replace(path)
     _sync(path.parent)
 
 
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+
+
 def _sync(path: Path) -> None:
-    if os.name != "posix" and path.is_dir():  # which cannot be opened there
+    if os.name != "posix" and path.is_dir():  # Windows cannot open a directory
         return
-    opened = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
-try:
-    import fcntl
-except ImportError:  # not a POSIX system: two processes at once are not noticed there
-    fcntl = None  # type: ignore[assignment]
+class DirectoryLock:
+    """Exclusive use of a directory until `release`, or until the process ends.
 
+    InputError with the message `busy` if another process, or this one, holds the lock.
+    """
 
-class Claim:
-    """A hold on a folder; InputError if another process, or this one, has it already."""
-
-    def __init__(self, folder: Path, busy: str) -> None:
-        self._opened: int | None = None
+    def __init__(self, directory: Path, busy: str) -> None:
+        self._descriptor: int | None = None
         if fcntl is None:
             return
-        opened = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(directory, os.O_RDONLY)
         try:
-            fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(opened)
+            os.close(descriptor)
             raise InputError(busy) from None
-        self._opened = opened
+        self._descriptor = descriptor
 
-    def __enter__(self) -> "Claim":
+    def __enter__(self) -> "DirectoryLock":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
 
     def release(self) -> None:
-        """Let others have the folder."""
-        if self._opened is not None:
-            os.close(self._opened)
-            self._opened = None
+        """Let others lock the directory."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
 
 
-Record = TypeVar("Record")
-
-# What torch says of bytes that are no checkpoint, or are one no more.
+# What torch raises for bytes that are not a checkpoint, or a damaged one.
 _DAMAGED = (
     RuntimeError, TypeError, EOFError, ValueError, LookupError, AttributeError, struct.error,
     UnpicklingError,
@@ -94,18 +275,18 @@ _DAMAGED = (
 
 
 def write_checkpoint(values: Mapping[str, Any], path: Path) -> None:
-    """Put a checkpoint in place of the one before."""
+    """Write a checkpoint over the last one; the last one stays if that fails."""
     try:
         write_atomically(path, lambda file: torch.save(dict(values), file))
-    except (OSError, RuntimeError) as error:  # torch says "RuntimeError" of a full disk
+    except (OSError, RuntimeError) as error:  # torch raises RuntimeError where the disk is full
         raise OutputError(
-            f"{path}: cannot be written ({error}); the last checkpoint is whole: make "
-            "room and run the same command again"
+            f"{path}: cannot be written ({error}); the last checkpoint is unharmed: free some "
+            "disk space and run the same command again"
         ) from None
 
 
 def read_checkpoint(path: Path, kind: type[Record]) -> Record | None:
-    """The record whose values a checkpoint holds, if there is one."""
+    """The record stored in a checkpoint, or None if the file does not exist."""
     if not path.exists():
         return None
     try:
@@ -113,5 +294,5 @@ def read_checkpoint(path: Path, kind: type[Record]) -> Record | None:
     except _DAMAGED:
         raise FormatError(
             f"{path}: not a checkpoint of elmokit for such a run, or a damaged one; name another "
-            "folder, or remove it to begin anew"
+            "folder, or remove it to start again"
         ) from None

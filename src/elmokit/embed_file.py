@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from elmokit import __version__
-from elmokit.atomic import Claim, rename_atomically, write_atomically
+from elmokit.atomic import DirectoryLock, rename_atomically, write_atomically
 from elmokit.batching import in_windows
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, OutputError
@@ -186,7 +186,7 @@ class Store:
         }
         self._digest = hashlib.sha256()
         self._known_lines: object = None  # the digest of the lines of a file that is there
-        self._claim: Claim | None = None
+        self._claim: DirectoryLock | None = None
         self.done = 0
         self.finished = target.exists() and not overwrite
         if self.finished:
@@ -286,7 +286,7 @@ class Store:
         told = self._folder / "settings.json"
         with self._explaining():
             self._folder.mkdir(exist_ok=True)
-            self._claim = Claim(
+            self._claim = DirectoryLock(
                 self._folder, f"{self._target}: another process is writing it; wait for its end"
             )
             if self._overwrites:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from elmokit import prepare
-from elmokit.atomic import Claim
+from elmokit.atomic import DirectoryLock
 from elmokit.errors import ElmokitError, FormatError, InputError, OutputError
 from elmokit.pretrain import line_ranges
 from elmokit.pretrain.line_ranges import Block, Stretch
@@ -324,5 +324,8 @@ def wait_for_end_of(group):
 def test_a_folder_that_another_process_prepares_is_left_alone(tmp_path):
     text = write(tmp_path / "text", "a\n")
     (tmp_path / "a").mkdir()
-    with Claim(tmp_path / "a", "busy"), pytest.raises(InputError, match="another process is"):
+    with (
+        DirectoryLock(tmp_path / "a", "busy"),
+        pytest.raises(InputError, match="another process is"),
+    ):
         prepare([text], tmp_path / "a", workers=1)

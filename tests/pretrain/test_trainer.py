@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import elmokit
-from elmokit.atomic import Claim
+from elmokit.atomic import DirectoryLock
 from elmokit.errors import ConfigError, FormatError, InputError, NumericError, OutputError
 from elmokit.pretrain import trainer
 from elmokit.pretrain.corpus import Corpus
@@ -431,7 +431,10 @@ def test_time_passes_without_changing_what_is_learnt(corpus, uninterrupted, tmp_
 
 
 def test_a_folder_in_which_another_process_trains_is_left_alone(corpus, uninterrupted):
-    with Claim(uninterrupted, "busy"), pytest.raises(InputError, match="another process trains"):
+    with (
+        DirectoryLock(uninterrupted, "busy"),
+        pytest.raises(InputError, match="another process trains"),
+    ):
         pretrain(corpus, TINY, uninterrupted)
 
 

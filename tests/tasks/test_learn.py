@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import elmokit
-from elmokit.atomic import Claim
+from elmokit.atomic import DirectoryLock
 from elmokit.errors import ConfigError, FormatError, InputError, NumericError, OutputError
 from elmokit.tasks import checkpoint, folder, plain
 from elmokit.tasks import learn as story
@@ -347,7 +347,10 @@ def test_other_examples_or_settings_are_refused(tmp_path):
         learn(task, examples[1:], examples, tmp_path, settings=settings)
     with pytest.raises(InputError, match="a run with other examples, settings or another biLM"):
         learn(task, examples, examples, tmp_path, settings=changed(elmo="none", hidden=3))
-    with Claim(tmp_path, ""), pytest.raises(InputError, match="another process trains there"):
+    with (
+        DirectoryLock(tmp_path, ""),
+        pytest.raises(InputError, match="another process trains there"),
+    ):
         learn(task, examples, examples, tmp_path, settings=settings)
     with pytest.raises(InputError, match="elmo is 'input', but no biLM is given"):
         learn(task, examples, examples, tmp_path, settings=changed())

@@ -8,7 +8,7 @@ import zlib
 from pathlib import Path
 from typing import Literal
 
-from elmokit.atomic import rename_atomically
+from elmokit.atomic import new_directory
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.formats import native
 from elmokit.formats.bilm_tf import read_bilm_tf, write_bilm_tf
@@ -75,24 +75,20 @@ def save(
         raise InputError(f"{target}: exists already; give the name of a new folder")
     if not target.parent.is_dir():
         raise InputError(f"{target}: {target.parent} is not a folder; make it first")
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}.unfinished")
+    if format not in ("elmokit", "bilm-tf"):
+        raise InputError(f"format is {format!r}, expected 'elmokit' or 'bilm-tf'")
+    if format == "bilm-tf" and half:
+        raise InputError("bilm-tf's files hold float32 only; leave out half")
     try:
-        unfinished.mkdir()
-        if format == "elmokit":
-            native.write_native(pretrained, unfinished, half=half)
-        elif format == "bilm-tf":
-            if half:
-                raise InputError("bilm-tf's files hold float32 only; leave out half")
-            write_bilm_tf(pretrained, unfinished / "options.json", unfinished / "weights.hdf5")
+        with new_directory(target) as folder:
+            if format == "elmokit":
+                native.write_native(pretrained, folder, half=half)
+                return
+            write_bilm_tf(pretrained, folder / "options.json", folder / "weights.hdf5")
             if pretrained.vocabulary is not None:
-                write_vocabulary(pretrained.vocabulary, unfinished / "vocab.txt")
-        else:
-            raise InputError(f"format is {format!r}, expected 'elmokit' or 'bilm-tf'")
-        rename_atomically(unfinished, target)
+                write_vocabulary(pretrained.vocabulary, folder / "vocab.txt")
     except OSError as error:
         raise OutputError(f"{target}: cannot be written ({error.strerror or error})") from None
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def convert(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from elmokit import formats
-from elmokit.atomic import Claim, rename_atomically
+from elmokit.atomic import DirectoryLock, rename_atomically
 from elmokit.config import BiLMConfig
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
@@ -66,7 +66,7 @@ def adapt(
 
     work = out.with_name(f".{out.name}.{read[:8]}.unfinished")
     work.mkdir(parents=True, exist_ok=True)
-    with Claim(work, f"{out}: another process makes it; wait for its end"):
+    with DirectoryLock(work, f"{out}: another process makes it; wait for its end"):
         text, words = work / "sentences.txt", work / "words.txt"
         if not (work / "corpus").exists():
             text.write_text("".join(" ".join(s) + "\n" for s in sentences), "utf-8")

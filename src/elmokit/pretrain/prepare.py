@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
-from elmokit.atomic import Claim, write_atomically
+from elmokit.atomic import DirectoryLock, write_atomically
 from elmokit.config import read_record
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.files import STDIN, find_files
@@ -79,7 +79,7 @@ def prepare(
         return _known(folder, sources, settings)
 
     folder.mkdir(parents=True, exist_ok=True)
-    with Claim(folder, f"{folder}: another process is preparing it; wait for its end"):
+    with DirectoryLock(folder, f"{folder}: another process is preparing it; wait for its end"):
         sizes = [source.bytes for source in sources]
         total = None if None in sizes else sum(size or 0 for size in sizes) // 10**6
         with Progress(total, unit="MB", shown=progress) as shown:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from elmokit import formats
 from elmokit.atomic import (
-    Claim,
+    DirectoryLock,
     read_checkpoint,
     rename_atomically,
     write_atomically,
@@ -65,7 +65,9 @@ class RunFolder:
             return nullcontext()
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            claim = Claim(self.path, f"{self.path}: another process trains there; wait for its end")
+            claim = DirectoryLock(
+                self.path, f"{self.path}: another process trains there; wait for its end"
+            )
             self._tidy(settings)
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be written ({error.strerror})") from None

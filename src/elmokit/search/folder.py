@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from elmokit.atomic import Claim
+from elmokit.atomic import DirectoryLock
 from elmokit.errors import FormatError, InputError
 from elmokit.pooling import Vectors
 from elmokit.search.catalog import Catalog
@@ -168,9 +168,9 @@ class FolderStore:
         return [Hit(float(score), known[id_]) for id_, score in pairs if id_ in known]
 
 
-def claim(folder: Path) -> Claim:
+def claim(folder: Path) -> DirectoryLock:
     """The right to change an index."""
-    return Claim(folder, f"{folder}: another process changes this index; wait for its end")
+    return DirectoryLock(folder, f"{folder}: another process changes this index; wait for its end")
 
 
 def clear_build(folder: Path) -> None:

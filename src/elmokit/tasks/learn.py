@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from elmokit.atomic import Claim, write_atomically
+from elmokit.atomic import DirectoryLock, write_atomically
 from elmokit.device import find_device
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, NumericError, OutputError
@@ -80,7 +80,7 @@ def learn(
     _make_folder(out)
     busy = f"{out}: another process trains there; wait for its end"
     graphics = [device] if device.type == "cuda" else []
-    with Claim(out, busy), torch.random.fork_rng(graphics), using_threads(None):
+    with DirectoryLock(out, busy), torch.random.fork_rng(graphics), using_threads(None):
         torch.manual_seed(settings.seed)
         head = _new_head(task, train, settings, elmo, layers).to(device)
         optimizer = torch.optim.AdamW(
