@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-import elmokit
 from elmokit.cli.options import (
     Device,
     Model,
@@ -75,9 +74,11 @@ def embed(
         given, target = None, Path(source)
     if target is None:
         raise typer.BadParameter("name the HDF5 file to make", param_hint="OUTPUT")
+    from elmokit.embed_file import embed_file  # noqa: PLC0415  (torch takes seconds)
+
     form = _form(all_layers=all_layers, top=top, average=average, layers=layers)
     with lines_of(given, text) as lines:
-        count = elmokit.embed_file(
+        count = embed_file(
             load(
                 model,
                 state=state,

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 import typer
 
 import elmokit
-from elmokit.atomic import write_atomically
 from elmokit.cli.options import (
     Device,
     Model,
@@ -140,6 +139,8 @@ def _evaluate(scores: "Iterator[Score]", per_sentence: Path | None) -> "Perplexi
     """The perplexity; and on the way, if wanted, a line a sentence in a file that is whole."""
     if per_sentence is None:
         return elmokit.Perplexity.of(scores)
+    from elmokit.atomic import write_atomically  # noqa: PLC0415  (torch takes seconds)
+
     found: list[Perplexity] = []
 
     def write(file: BinaryIO) -> None:
