@@ -9,7 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "elmokit"
 # marked as independent packages, from its own layer.
 LAYERS = [
     {"errors"},
-    {"config", "settings", "files", "atomic", "memory", "progress", "threads", "device"},
+    {"config", "settings", "files", "atomic", "memory", "progress", "results", "threads", "device"},
     {"tokenizers", "vocab", "batching"},
     {"model"},
     {"formats"},

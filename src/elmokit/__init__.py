@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from elmokit.export import write_vectors as write_vectors
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
-    from elmokit.generation import Prediction as Prediction
     from elmokit.model.bilm import BiLM as BiLM
     from elmokit.model.bilm import State as State
     from elmokit.model.elmo import Elmo as Elmo
@@ -37,8 +36,9 @@ if TYPE_CHECKING:
     from elmokit.pretrain.prepare import prepare as prepare
     from elmokit.pretrain.settings import PretrainingSettings as PretrainingSettings
     from elmokit.pretrain.trainer import pretrain as pretrain
-    from elmokit.scoring import Perplexity as Perplexity
-    from elmokit.scoring import Score as Score
+    from elmokit.results import Perplexity as Perplexity
+    from elmokit.results import Prediction as Prediction
+    from elmokit.results import Score as Score
     from elmokit.scoring import perplexity as perplexity
 
 __version__ = "0.1.0"
@@ -54,15 +54,15 @@ _MODULE_OF = {
     "ElmokitError": "errors",
     "Embedder": "embedder",
     "FormatError": "errors",
-    "Prediction": "generation",
+    "Prediction": "results",
     "InputError": "errors",
     "NumericError": "errors",
     "OutputError": "errors",
-    "Perplexity": "scoring",
+    "Perplexity": "results",
     "Pretrained": "formats",
     "RankError": "errors",
     "ScalarMix": "model.scalar_mix",
-    "Score": "scoring",
+    "Score": "results",
     "ServiceError": "errors",
     "State": "model.bilm",
     "convert": "formats",

@@ -16,14 +16,15 @@ from elmokit.device import find_device
 from elmokit.errors import InputError
 from elmokit.formats.native import read_state, write_state
 from elmokit.formats.pretrained import Pretrained
-from elmokit.generation import Prediction, fill_text, next_words, previous_words, sample
+from elmokit.generation import fill_text, next_words, previous_words, sample
 from elmokit.inference import Directions, InferenceSession, Layers, LayerSelection
 from elmokit.memory import trim_malloc
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.linear import Precision
 from elmokit.pooling import LayerReduction, Pooling, Reduction, Vectors
 from elmokit.progress import Progress
-from elmokit.scoring import Perplexity, Score, Scorer, score
+from elmokit.results import Perplexity, Prediction, Score
+from elmokit.scoring import Scorer, score
 from elmokit.tokenizers import get_tokenizer
 
 StateWay = Literal["zero", "carry", "warm"]

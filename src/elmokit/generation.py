@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,15 +9,9 @@ from torch import Tensor
 from elmokit.config import Direction
 from elmokit.errors import InputError
 from elmokit.model.bilm import State
+from elmokit.results import Prediction
 from elmokit.scoring import END, START, Scorer, score
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN
-
-
-class Prediction(NamedTuple):
-    """A word that may stand somewhere, and its probability there."""
-
-    word: str
-    probability: float
 
 
 def next_words(

@@ -1,9 +1,7 @@
 """Log-probabilities of texts and their perplexity, by the model's own softmax."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
@@ -19,6 +17,7 @@ from elmokit.formats.pretrained import Pretrained
 from elmokit.inference import InferenceSession
 from elmokit.model.bilm import LanguageModel, State
 from elmokit.progress import Progress
+from elmokit.results import LogProbabilities, Perplexity, Score
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN, Vocabulary
 
 # The mark that a reader starts a sentence with, and the one that it comes to in the end.
@@ -112,35 +111,10 @@ class Scorer:
 
 
 Start = Literal["zero", "carry"]
-LogProbabilities = npt.NDArray[np.float64]
 
 # With a carried state, a text becomes a lane for so many predictions, and never more lanes.
 _PREDICTIONS_PER_LANE = 10_000
 _MOST_LANES = 32
-
-
-@dataclass(frozen=True, eq=False)
-class Score:
-    """The natural logarithm of each word's probability, by each reader that the model has.
-
-    There is one number a word, and a last one for the mark that the reader comes to: `</S>`
-    forward, `<S>` backward. `unknown` words have the probability of `<UNK>`.
-    """
-
-    words: tuple[str, ...]
-    unknown: int
-    forward: LogProbabilities | None  # (words + 1,)
-    backward: LogProbabilities | None  # (words + 1,)
-
-    @property
-    def log_probability(self) -> float:
-        """Of the sentence: the mean of the readers' sums."""
-        return float(np.mean([f.sum() for f in (self.forward, self.backward) if f is not None]))
-
-    @property
-    def perplexity(self) -> float:
-        """Of the sentence, by all readers together."""
-        return perplexity_of(-self.log_probability / (len(self.words) + 1))
 
 
 def score(
@@ -285,11 +259,6 @@ def _scores(
         )
 
 
-def perplexity_of(loss: float) -> float:
-    """The perplexity of a mean loss; infinite where no float can say it."""
-    return math.exp(loss) if loss < 700 else math.inf
-
-
 def perplexity(
     pretrained: Pretrained,
     sentences: Iterable[Sequence[str]],
@@ -315,58 +284,6 @@ def perplexity(
                 progress=progress,
             )
         )
-
-
-@dataclass(frozen=True)
-class Perplexity:
-    """How well words are predicted; a direction that the model does not have is None.
-
-    `words` counts words without marks; those among them that are not in the vocabulary are
-    `unknown`, and were predicted as `<UNK>`. `predictions` are those of one reader.
-    """
-
-    forward: float | None
-    backward: float | None
-    words: int
-    unknown: int
-    predictions: int
-
-    @classmethod
-    def of(cls, scores: Iterable[Score]) -> "Perplexity":
-        """The perplexity of sentences that were scored."""
-        words = unknown = predictions = 0
-        forward: list[float] = []
-        backward: list[float] = []
-        for found in scores:
-            words += len(found.words)
-            unknown += found.unknown
-            predictions += len(found.words) + 1
-            if found.forward is not None:
-                forward.append(found.forward.sum())
-            if found.backward is not None:
-                backward.append(found.backward.sum())
-        if not predictions:
-            raise InputError("no sentences were given, expected one or more to score")
-
-        def mean(sums: list[float]) -> float | None:
-            return perplexity_of(-math.fsum(sums) / predictions) if sums else None
-
-        return cls(mean(forward), mean(backward), words, unknown, predictions)
-
-    @property
-    def average(self) -> float:
-        """The mean of the directions' perplexities, as the paper reports."""
-        found = self._found()
-        return sum(found) / len(found)
-
-    @property
-    def geometric_mean(self) -> float:
-        """That of the mean loss of the directions, their geometric mean, as bilm-tf reports."""
-        found = self._found()
-        return math.exp(sum(map(math.log, found)) / len(found))
-
-    def _found(self) -> list[float]:
-        return [p for p in (self.forward, self.backward) if p is not None]
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from elmokit.cli.options import (
 from elmokit.errors import InputError
 
 if TYPE_CHECKING:
-    from elmokit.scoring import Perplexity, Score
+    from elmokit.results import Perplexity, Score
 
 
 def evaluate(

@@ -8,7 +8,7 @@ import typer
 from elmokit.cli.options import Device, Model, Split, StateWay, Text, lines_of, load
 
 if TYPE_CHECKING:
-    from elmokit.generation import Prediction
+    from elmokit.results import Prediction
 
 
 def predict(

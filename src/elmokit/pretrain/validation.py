@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elmokit.formats.pretrained import Pretrained
-from elmokit.scoring import Perplexity, perplexity
+from elmokit.results import Perplexity
+from elmokit.scoring import perplexity
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,9 @@ import numpy as np
 from elmokit.config import make_record
 from elmokit.embedder import Text
 from elmokit.errors import InputError, ServiceError
-from elmokit.generation import Prediction
 from elmokit.inference import Directions, Layers
 from elmokit.pooling import Pooling, Vectors
-from elmokit.scoring import Perplexity, Score
+from elmokit.results import Perplexity, Prediction, Score
 from elmokit.server.forms import (
     ContextsReply,
     LayerWeightsReply,

@@ -10,10 +10,10 @@ from typing import Any, Generic, TypeVar
 
 from elmokit.embedder import Embedder, Text
 from elmokit.errors import ElmokitError, InputError
-from elmokit.generation import GAP, ROUNDS, TRIED, Prediction
+from elmokit.generation import GAP, ROUNDS, TRIED
 from elmokit.inference import Directions, Layers, LayerSelection
 from elmokit.pooling import Vectors
-from elmokit.scoring import Score
+from elmokit.results import Prediction, Score
 from elmokit.server.limits import Limits
 from elmokit.server.sentences import Sentences, too_much
 

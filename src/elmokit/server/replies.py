@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from elmokit.errors import NumericError, ServiceError
-from elmokit.generation import Prediction
 from elmokit.pooling import Vectors
-from elmokit.scoring import Perplexity
+from elmokit.results import Perplexity, Prediction
 from elmokit.server.jobs import Embedded, Scored
 from elmokit.server.media import JSON
 
