@@ -37,7 +37,7 @@ def main() -> None:
         corpus = elmokit.prepare(
             chosen.folder / "train.txt",
             Path(prepared, "corpus"),
-            split="spaces",
+            tokenizer="spaces",
             vocabulary=chosen.folder / "vocabulary.txt",
             valid=chosen.folder / "valid.txt",
             workers=1,

@@ -67,9 +67,9 @@ def show_words(model):
 def write_vectors(model, texts, target):
     """The vectors of every word of the sentences, as `elmo embed` writes them."""
     target.unlink(missing_ok=True)
-    count = elmokit.embed_file(model, texts, target, split=model.pretrained.tokenizer)
+    count = elmokit.embed_file(model, texts, target, tokenizer=model.pretrained.tokenizer)
     print(f"The vectors of {count} sentences, all words and layers: {target.resolve()}")
-    print("The same from a terminal: elmo embed sentences.txt vectors.hdf5 --split moses")
+    print("The same from a terminal: elmo embed sentences.txt vectors.hdf5 --tokenizer moses")
 
 
 def show_page():

@@ -53,7 +53,7 @@ def test_every_line_has_its_key_and_its_vectors(model, tmp_path):
 
 
 def test_the_file_says_where_its_vectors_came_from(model, tmp_path):
-    embed_file(model, LINES, tmp_path / "out.hdf5", form="top", split="moses")
+    embed_file(model, LINES, tmp_path / "out.hdf5", form="top", tokenizer="moses")
     told = contents(tmp_path / "out.hdf5")["attributes"]
     assert told["model"] == model.pretrained.fingerprint()
     assert json.loads(told["config"])["cell_dim"] == 12

@@ -280,8 +280,8 @@ def test_a_text_without_words_is_zero_and_keeps_its_row(model):
 
 
 def test_the_models_own_way_splits_its_text(folder):
-    assert elmokit.load(folder, split="characters").tokenize("AC D") == [["A", "C", "D"]]
-    assert elmokit.load(folder, split="spaces").tokenize("didn't go.") == [["didn't", "go."]]
+    assert elmokit.load(folder, tokenizer="characters").tokenize("AC D") == [["A", "C", "D"]]
+    assert elmokit.load(folder, tokenizer="spaces").tokenize("didn't go.") == [["didn't", "go."]]
 
 
 # --- sizes ---

@@ -65,8 +65,8 @@ def test_a_gap_is_found_however_the_text_is_split(tmp_path):
     expected = elmokit.load(folder).fill(["word1", "___", ",", "word2", "."])
     assert elmokit.load(folder).fill("word1 ___, word2.") == expected
     assert elmokit.load(folder).fill("word1 ______, word2.") == expected
-    assert elmokit.load(folder, split="spaces").fill("word1 ___ , word2 .") == expected
-    characters = elmokit.load(folder, split="characters")
+    assert elmokit.load(folder, tokenizer="spaces").fill("word1 ___ , word2 .") == expected
+    characters = elmokit.load(folder, tokenizer="characters")
     assert characters.fill("a___b") == characters.fill(["a", "___", "b"])
 
 

@@ -16,7 +16,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def model(folder):
-    return elmokit.load(folder, split="spaces")
+    return elmokit.load(folder, tokenizer="spaces")
 
 
 def test_next_words_are_those_of_the_scores(model):
@@ -46,7 +46,7 @@ def test_previous_words_are_those_of_the_scores(model):
 @pytest.mark.parametrize("way", ["next_words", "previous_words"])
 def test_what_is_left_out_keeps_its_share(model, way):
     found = getattr(model, way)("word1", k=100)
-    whole = getattr(model, way)("word1", k=100, marks=True)
+    whole = getattr(model, way)("word1", k=100, special_tokens=True)
     assert sum(g.probability for g in whole) == pytest.approx(1, abs=1e-5)
     left_out = {"<UNK>", "<S>" if way == "next_words" else "</S>"}
     assert [guess for guess in whole if guess.word not in left_out] == found
@@ -63,7 +63,7 @@ def test_only_the_sentence_at_the_open_end_is_read_unless_state_is_carried(folde
     text = "word1 word2\nword3"
     assert model.next_words(text) == model.next_words("word3")
     assert model.previous_words(text) == model.previous_words("word1 word2")
-    carrying = elmokit.load(folder, state="carry", split="spaces")
+    carrying = elmokit.load(folder, state="carry", tokenizer="spaces")
     (word, probability), *_ = carrying.next_words(text)
     if word == "</S>":
         (word, probability), *_ = carrying.next_words(text)[1:]

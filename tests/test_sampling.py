@@ -79,7 +79,7 @@ def test_no_temperature_is_too_small(model):
 
 def test_with_a_carried_state_the_text_before_counts(tmp_path):
     folder = make_folder(tmp_path, softmax_words=30, size=1.5)
-    carrying = elmokit.load(folder, state="carry", split="spaces")
+    carrying = elmokit.load(folder, state="carry", tokenizer="spaces")
     text = "word3 word4\ncat"
     (drawn,) = carrying.sample(text, temperature=0, max_words=1)
     best = carrying.next_words(text, k=1)[0].word

@@ -126,7 +126,9 @@ def learn(corpus, changes, seconds, seed):
     for share in JUDGED:
         while run.done < round(share * updates):
             run.update()
-        curve.append(perplexity(run.pretrained, held_out(corpus), progress=False).geometric_mean)
+        curve.append(
+            perplexity(run.pretrained, held_out(corpus), show_progress_bar=False).geometric_mean
+        )
     return run, curve
 
 

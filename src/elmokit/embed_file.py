@@ -47,12 +47,12 @@ def embed_file(
     *,
     form: Form = "all",
     dtype: Literal["float32", "float16"] = "float32",
-    split: str = "spaces",
+    tokenizer: str = "spaces",
     batch_size: int = 1,
     forget_sentences: bool = False,
     sentence_keys: bool = False,
     total: int | None = None,
-    progress: bool | None = None,
+    show_progress_bar: bool | None = None,
 ) -> int:
     """Embed a sentence a line into an HDF5 file; the number of lines, which is that of its keys.
 
@@ -68,14 +68,14 @@ def embed_file(
     LayerSelection.of(
         embedder.bilm.config, wanted, "both", boundaries=False
     )  # refuses what is not there
-    check_tokenizer(split)
+    check_tokenizer(tokenizer)
     carry = embedder.state_mode == "carry"
     settings = {
         **describe(embedder.pretrained),
         "precision": embedder.precision,
         "state": f"carry, {batch_size}" if carry else embedder.state_mode,
         "form": form if isinstance(form, str) else ",".join(map(str, form)),
-        "split": split,
+        "split": tokenizer,
         "tokens_per_batch": str(embedder.tokens_per_batch),
     }
     texts = (line.strip(" \t\r\n") for line in lines)
@@ -93,12 +93,12 @@ def embed_file(
             embedder.reset_state()
         elif state is not None:
             embedder.state = state
-        with Progress(total, shown=progress, done=store.done) as shown:
-            for window in _windows(texts, embedder, split, batch_size):
+        with Progress(total, shown=show_progress_bar, done=store.done) as shown:
+            for window in _windows(texts, embedder, tokenizer, batch_size):
                 sentences = [line.words for line in window]
                 arrays: list[Vectors] = []
                 for batch in _batches(sentences, batch_size if carry else len(sentences)):
-                    arrays += embedder.embed(batch, layers=wanted, progress=False)
+                    arrays += embedder.embed(batch, layers=wanted, show_progress_bar=False)
                 store.append(
                     [line.text for line in window],
                     [shaped(array, form) for array in arrays],
@@ -127,10 +127,10 @@ def shaped(array: Vectors, form: Form) -> Vectors:
 
 
 def _windows(
-    texts: Iterator[str], embedder: Embedder, split: str, batch_size: int
+    texts: Iterator[str], embedder: Embedder, tokenizer: str, batch_size: int
 ) -> Iterator[list[Line]]:
     """Lines that become a part together: the same ones, wherever a killed run goes on."""
-    way = get_tokenizer(split)
+    way = get_tokenizer(tokenizer)
     read = (Line(text, way.tokenize(text)) for text in texts)
     if embedder.state_mode != "carry":
         yield from in_windows(read, embedder.tokens_per_batch, lambda line: len(line.words))

@@ -40,7 +40,7 @@ def load(
     source: str | Path | None = None,
     weights: str | Path | None = None,
     *,
-    split: str | None = None,
+    tokenizer: str | None = None,
     state: StateWay = "zero",
     device: str | torch.device = "cpu",
     tokens_per_batch: int = 4096,
@@ -53,7 +53,7 @@ def load(
     Without any of these it is the English model that ships.
     """
     return Embedder(
-        formats.load(source, weights, split=split),
+        formats.load(source, weights, tokenizer=tokenizer),
         state=state,
         device=device,
         tokens_per_batch=tokens_per_batch,
@@ -127,17 +127,17 @@ class Embedder:
         layers: Layers = "all",
         directions: Directions = "both",
         boundaries: bool = False,
-        progress: bool | None = None,
+        show_progress_bar: bool | None = None,
     ) -> list[Vectors]:
         """For each sentence, in the caller's order, an array (layers, words, dim).
 
         Layers and directions not asked for are not computed. `boundaries` keeps the vectors of
-        `<S>` and `</S>`. `progress` shows a line on stderr; None, on a terminal when it takes long.
+        `<S>` and `</S>`. `show_progress_bar` None shows one on a terminal when it takes long.
         """
         asked = LayerSelection.of(self.bilm.config, layers, directions, boundaries)
         listed = [*check_sentences(sentences)]
         windows = iter([listed]) if self.state_mode == "carry" else self._windows(listed)
-        return [*self._stream(windows, asked, Progress(len(listed), shown=progress))]
+        return [*self._stream(windows, asked, Progress(len(listed), shown=show_progress_bar))]
 
     def embed_stream(
         self,
@@ -146,13 +146,13 @@ class Embedder:
         layers: Layers = "all",
         directions: Directions = "both",
         boundaries: bool = False,
-        progress: bool | None = None,
+        show_progress_bar: bool | None = None,
     ) -> Iterator[Vectors]:
         """The arrays of `embed`, one after the other; sentences are taken as they are needed."""
         asked = LayerSelection.of(self.bilm.config, layers, directions, boundaries)
         checked = check_sentences(sentences)
         windows = ([s] for s in checked) if self.state_mode == "carry" else self._windows(checked)
-        return self._stream(windows, asked, Progress(None, shown=progress))
+        return self._stream(windows, asked, Progress(None, shown=show_progress_bar))
 
     def encode(
         self,
@@ -160,7 +160,7 @@ class Embedder:
         *,
         layers: LayerReduction = "mean",
         pooling: Pooling = "mean",
-        progress: bool | None = None,
+        show_progress_bar: bool | None = None,
     ) -> Vectors:
         """One vector a text, (texts, dim): its words' vectors, pooled; zero for one without words.
 
@@ -173,7 +173,7 @@ class Embedder:
         stream = self.embed_stream(
             (sentence for text in split_texts for sentence in text),
             layers=reduction.layers,
-            progress=progress,
+            show_progress_bar=show_progress_bar,
         )
         dim = self.dim * (self.num_layers if layers == "concat" else 1)
         encoded = np.zeros((len(split_texts), dim), np.float32)
@@ -188,19 +188,21 @@ class Embedder:
         way = get_tokenizer(self.pretrained.tokenizer)
         return [way.tokenize(sentence) for sentence in way.split_sentences(text)]
 
-    def perplexity(self, texts: Iterable[Text], *, progress: bool | None = None) -> Perplexity:
+    def perplexity(
+        self, texts: Iterable[Text], *, show_progress_bar: bool | None = None
+    ) -> Perplexity:
         """How well the model predicts texts, raw or lists of words, forward and backward."""
-        return Perplexity.of(self.score_stream(texts, progress=progress))
+        return Perplexity.of(self.score_stream(texts, show_progress_bar=show_progress_bar))
 
-    def score(self, texts: Iterable[Text], *, progress: bool | None = None) -> list[Score]:
+    def score(self, texts: Iterable[Text], *, show_progress_bar: bool | None = None) -> list[Score]:
         """For each sentence of the texts, in order, the log-probability of each of its words.
 
         A sentence starts as the embedder's do; with `carry`, all are running text, from zero.
         """
-        return [*self.score_stream(texts, progress=progress)]
+        return [*self.score_stream(texts, show_progress_bar=show_progress_bar)]
 
     def score_stream(
-        self, texts: Iterable[Text], *, progress: bool | None = None
+        self, texts: Iterable[Text], *, show_progress_bar: bool | None = None
     ) -> Iterator[Score]:
         """The scores of `score`, one after the other; texts are taken as needed, or all (carry)."""
         return score(
@@ -208,18 +210,28 @@ class Embedder:
             (sentence for text in self._split_texts(texts) for sentence in text),
             state="carry" if self.state_mode == "carry" else "zero",
             tokens_per_batch=self.tokens_per_batch,
-            progress=progress,
+            show_progress_bar=show_progress_bar,
         )
 
-    def next_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Prediction]:
+    def next_words(
+        self, text: Text, *, k: int = 10, special_tokens: bool = False
+    ) -> list[Prediction]:
         """The k likeliest words after a text, raw or a list of words."""
         return next_words(
-            self._oracle(), self.tokenize(text), k=k, marks=marks, carry=self.state_mode == "carry"
+            self._oracle(),
+            self.tokenize(text),
+            k=k,
+            special_tokens=special_tokens,
+            carry=self.state_mode == "carry",
         )
 
-    def previous_words(self, text: Text, *, k: int = 10, marks: bool = False) -> list[Prediction]:
+    def previous_words(
+        self, text: Text, *, k: int = 10, special_tokens: bool = False
+    ) -> list[Prediction]:
         """The k likeliest words before a text, raw or a list."""
-        return previous_words(self._oracle(), self.tokenize(text), k=k, marks=marks)
+        return previous_words(
+            self._oracle(), self.tokenize(text), k=k, special_tokens=special_tokens
+        )
 
     def fill(self, text: Text, *, k: int = 10) -> list[list[Prediction]]:
         """For each `___` of a text, the k words that fit best from both sides."""

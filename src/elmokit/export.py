@@ -56,7 +56,7 @@ def dump_words(
     target: str | Path,
     words: Iterable[str] | None = None,
     *,
-    progress: bool | None = None,
+    show_progress_bar: bool | None = None,
 ) -> int:
     """The context-free vector of each word (of the model's vocabulary, if None); how many.
 
@@ -71,7 +71,7 @@ def dump_words(
     listed = [*words]
 
     def encoded() -> Iterator[Vectors]:
-        with Progress(len(listed), shown=progress, unit="words") as shown:
+        with Progress(len(listed), shown=show_progress_bar, unit="words") as shown:
             for start in range(0, len(listed), _WORDS_AT_ONCE):
                 some = listed[start : start + _WORDS_AT_ONCE]
                 yield embedder.session.encode(some).float().cpu().numpy()
@@ -86,7 +86,7 @@ def dump_states(
     target: str | Path,
     sentences: Iterable[Sequence[str]],
     *,
-    progress: bool | None = None,
+    show_progress_bar: bool | None = None,
 ) -> int:
     """What the readers hold after each word of each sentence, in a `.npz`; how many sentences.
 
@@ -99,7 +99,10 @@ def dump_states(
 
     def write(file: BinaryIO) -> None:
         nonlocal count
-        with zipfile.ZipFile(file, "w") as archive, Progress(None, shown=progress) as shown:
+        with (
+            zipfile.ZipFile(file, "w") as archive,
+            Progress(None, shown=show_progress_bar) as shown,
+        ):
             for sentence in _groups(check_sentences(sentences)):
                 for words, states in zip(
                     sentence, _states(embedder.session, sentence), strict=True

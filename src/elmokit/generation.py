@@ -19,26 +19,26 @@ def next_words(
     sentences: Sequence[Sequence[str]],
     *,
     k: int = 10,
-    marks: bool = False,
+    special_tokens: bool = False,
     carry: bool = False,
 ) -> list[Prediction]:
     """The likeliest words after those of the last sentence; `</S>` is its end.
 
     With `carry` the sentences before it are read first, as running text. `<UNK>` and `<S>` are left
-    out unless `marks` are asked for; the others' probabilities stay as they are, so all words
-    together with those left out make 1.
+    out unless `special_tokens` are asked for; the others' probabilities stay as they are, so that
+    all words, with those left out, sum to 1.
     """
-    return _guess(oracle, sentences, "forward", k=k, marks=marks, carry=carry)
+    return _guess(oracle, sentences, "forward", k=k, special_tokens=special_tokens, carry=carry)
 
 
 def previous_words(
-    oracle: Scorer, sentences: Sequence[Sequence[str]], *, k: int = 10, marks: bool = False
+    oracle: Scorer, sentences: Sequence[Sequence[str]], *, k: int = 10, special_tokens: bool = False
 ) -> list[Prediction]:
     """The likeliest words before those of the first sentence; `<S>` is its beginning.
 
-    `<UNK>` and `</S>` are left out unless `marks` are asked for, as in `next_words`.
+    `<UNK>` and `</S>` are left out unless `special_tokens` are asked for, as in `next_words`.
     """
-    return _guess(oracle, sentences, "backward", k=k, marks=marks, carry=False)
+    return _guess(oracle, sentences, "backward", k=k, special_tokens=special_tokens, carry=False)
 
 
 def read_context(
@@ -80,14 +80,14 @@ def _guess(
     direction: Direction,
     *,
     k: int,
-    marks: bool,
+    special_tokens: bool,
     carry: bool,
 ) -> list[Prediction]:
     what = "guessing the next word" if direction == "forward" else "guessing the previous word"
     oracle.check_direction(direction, what)
     said, _ = read_context(oracle, sentences, direction, carry=carry)
     found = oracle.log_probabilities(said)[0]  # (words,)
-    if not marks:
+    if not special_tokens:
         found[left_out(oracle, direction)] = -torch.inf
     return best(oracle, found, k)
 

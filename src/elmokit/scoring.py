@@ -124,7 +124,7 @@ def score(
     state: Start = "zero",
     tokens_per_batch: int = 4096,
     lanes: int | None = None,
-    progress: bool | None = None,
+    show_progress_bar: bool | None = None,
 ) -> Iterator[Score]:
     """The scores of sentences, in their order.
 
@@ -141,14 +141,17 @@ def score(
         raise InputError(f"lanes is {lanes}, expected 1 or more, or None")
     checked = check_sentences(sentences)
     if state == "zero":
-        return _each_by_itself(oracle, checked, tokens_per_batch, progress)
-    return iter(_running_text(oracle, [*checked], tokens_per_batch, lanes, progress))
+        return _each_by_itself(oracle, checked, tokens_per_batch, show_progress_bar)
+    return iter(_running_text(oracle, [*checked], tokens_per_batch, lanes, show_progress_bar))
 
 
 def _each_by_itself(
-    oracle: Scorer, sentences: Iterable[list[str]], tokens_per_batch: int, progress: bool | None
+    oracle: Scorer,
+    sentences: Iterable[list[str]],
+    tokens_per_batch: int,
+    show_progress_bar: bool | None,
 ) -> Iterator[Score]:
-    with Progress(None, shown=progress) as shown:
+    with Progress(None, shown=show_progress_bar) as shown:
         for window in in_windows(sentences, tokens_per_batch, len):
             found: dict[int, Score] = {}
             for places in in_batches(window, tokens_per_batch):
@@ -181,10 +184,10 @@ def _running_text(
     sentences: list[list[str]],
     tokens_per_batch: int,
     lanes: int | None,
-    progress: bool | None,
+    show_progress_bar: bool | None,
 ) -> Iterator[Score]:
     stretches = _stretches(sentences, lanes)
-    with Progress(len(sentences) * len(oracle.directions), shown=progress) as shown:
+    with Progress(len(sentences) * len(oracle.directions), shown=show_progress_bar) as shown:
         found = {
             direction: [
                 _in_text_order(numbers, direction)
@@ -266,7 +269,7 @@ def perplexity(
     state: Start = "zero",
     tokens_per_batch: int = 4096,
     lanes: int | None = None,
-    progress: bool | None = None,
+    show_progress_bar: bool | None = None,
 ) -> "Perplexity":
     """How well a model predicts sentences, by the full softmax; see `score` for the settings.
 
@@ -281,7 +284,7 @@ def perplexity(
                 state=state,
                 tokens_per_batch=tokens_per_batch,
                 lanes=lanes,
-                progress=progress,
+                show_progress_bar=show_progress_bar,
             )
         )
 

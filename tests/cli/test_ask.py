@@ -80,7 +80,7 @@ def test_evaluate_has_ways(elmo, folder, text):
     def found(*options):
         return json.loads(succeeded(elmo("evaluate", folder, text, "--json", *options)))
 
-    assert found("--split", "spaces")["predictions"] == 8
+    assert found("--tokenizer", "spaces")["predictions"] == 8
     assert found("--state", "carry")["forward"] != pytest.approx(found()["forward"], rel=1e-3)
     assert found("--state", "warm")["forward"] != pytest.approx(found()["forward"], rel=1e-3)
     assert found("--precision", "half")["forward"] == pytest.approx(found()["forward"], rel=1e-2)
@@ -118,7 +118,7 @@ def test_predict_tells_people(elmo, folder, model):
     told = succeeded(elmo("predict", *given, "___ word1 ___", "--fill")).splitlines()
     assert (told[0], told[1], told[4]) == ("___ word1 ___", "  gap 1", "  gap 2")
     assert len(succeeded(elmo("predict", *given, "a ___ b", "--fill")).splitlines()) == 3
-    told = succeeded(elmo("predict", *given, "word1", "-k", 100, "--marks"))
+    told = succeeded(elmo("predict", *given, "word1", "-k", 100, "--special-tokens"))
     assert "<UNK>" in told
     assert "<S>" in told
 
@@ -172,7 +172,11 @@ def test_wrong_usage_exits_with_2(elmo, folder, text, tmp_path):
     failed(elmo("evaluate", folder, folder, text), "give MODEL and FILE, FILE alone", code=2)
     failed(elmo("predict", text, "--fill", "--previous"), "choose --fill alone", code=2)
     failed(elmo("predict", text, "-k", 0), "Invalid value for '-k'", code=2)
-    failed(elmo("predict", text, "--fill", "--marks"), "--marks is for the words after", code=2)
+    failed(
+        elmo("predict", text, "--fill", "--special-tokens"),
+        "--special-tokens is for the words after",
+        code=2,
+    )
     failed(elmo("predict", text, "--previous", "--state", "carry"), "nothing is carried", code=2)
     failed(elmo("dump", "softmax", "-m", folder), "name the file to make", code=2)
     failed(elmo("dump", "nothing", "-o", tmp_path / "x"), "nothing", code=2)

@@ -90,7 +90,7 @@ def test_encode_writes_a_file_and_takes_a_layer(elmo, folder, text, tmp_path):
         (["--layers", "0,2"], (2, 4, 12)),
         (["--dtype", "float16"], (3, 4, 12)),
         (["--state", "warm"], (3, 4, 12)),
-        (["--split", "characters"], (3, 10, 12)),
+        (["--tokenizer", "characters"], (3, 10, 12)),
         (["--precision", "int8"], (3, 4, 12)),
         (["--state", "carry", "--batch-size", "64", "--device", "cpu"], (3, 4, 12)),
     ],
@@ -162,7 +162,7 @@ def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
     failed(elmo("embed", text, text, "-m", folder), "text.txt: exists already; delete it")
     failed(elmo("embed", text, "/proc/out.hdf5", "-m", folder), "/proc/out.hdf5: cannot be writ")
     failed(elmo("embed", text, out, "-m", folder, "--layers", "7"), "layer 7 was asked for, but")
-    failed(elmo("embed", text, out, "-m", folder, "--split", "x"), "no splitter is called 'x'")
+    failed(elmo("embed", text, out, "-m", folder, "--tokenizer", "x"), "no splitter is called 'x'")
     failed(elmo("encode", text, "-m", folder, "-o", "x.csv"), "x.csv: ends in none of .npy")
     failed(elmo("encode", "-m", folder), "no INPUT given; name a file, - for stdin, or give --text")
     failed(elmo("encode", text, "-m", folder, "--layers", "best"), "layers is 'best', expected")

@@ -100,7 +100,9 @@ def test_a_baseline_has_no_mix(elmo, train):
 
 def test_texts_and_pairs_are_labelled(elmo, train):
     succeeded(train("texts", "--crf", "false"))
-    said = succeeded(elmo("classify", "out-texts", "--text", "a good film .", "--split", "moses"))
+    said = succeeded(
+        elmo("classify", "out-texts", "--text", "a good film .", "--tokenizer", "moses")
+    )
     assert said == "1\ta good film .\n"
     raw = json.loads(succeeded(elmo("classify", "out-texts", "--text", "a good film.", "--json")))
     assert raw == {"sentences": [["a", "good", "film", "."]], "answer": "1"}
@@ -113,7 +115,8 @@ def test_texts_and_pairs_are_labelled(elmo, train):
         elmo("evaluate", "out-texts", "texts", "--per-sentence", "x"), "with no option but --json"
     )
     failed(
-        elmo("classify", "out-texts", "--text", "a", "--split", "x"), "no splitter is called 'x'"
+        elmo("classify", "out-texts", "--text", "a", "--tokenizer", "x"),
+        "no splitter is called 'x'",
     )
     succeeded(train("entailment", "--epochs", "20"))
     said = succeeded(elmo("entail", "out-entailment", "-", stdin=b"a cat\ta cat\n"))
@@ -234,7 +237,7 @@ def test_roles_are_found_of_the_word_between_stars(elmo, train, place):
     failed(elmo("roles", "out-roles", "--text", "cats eat"), "0 words between stars, expected one")
     failed(elmo("roles", "out-roles", "--text", "*a* (*b*)"), "2 words between stars, expected one")
     asked = elmo(
-        "roles", "out-roles", "--json", "--split", "moses", "--text", "Cats *ate*, he said."
+        "roles", "out-roles", "--json", "--tokenizer", "moses", "--text", "Cats *ate*, he said."
     )
     said = json.loads(succeeded(asked))
     assert said["sentences"] == [["Cats", "ate", ",", "he", "said", "."]]

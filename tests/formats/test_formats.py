@@ -72,7 +72,7 @@ def test_a_saved_model_survives_a_loss_of_power(folder, tmp_path, monkeypatch):
 
 
 def test_what_a_model_is_made_of_survives(folder, tmp_path):
-    source = load(folder, split="spaces")
+    source = load(folder, tokenizer="spaces")
     told = elmokit.Pretrained(source.model, source.vocabulary, source.tokenizer, "# A card\n")
     formats.save(told, tmp_path / "ours")
     found = load(tmp_path / "ours")
@@ -81,7 +81,7 @@ def test_what_a_model_is_made_of_survives(folder, tmp_path):
     assert list(found.vocabulary) == list(source.vocabulary)
     assert found.model.bilm.config == source.model.bilm.config
     assert (found.model.softmax.weight == source.model.softmax.weight).all()
-    assert load(tmp_path / "ours", split="characters").tokenizer == "characters"
+    assert load(tmp_path / "ours", tokenizer="characters").tokenizer == "characters"
 
 
 def test_half_precision_on_disk_is_float32_in_memory(folder, tmp_path):
@@ -218,7 +218,7 @@ def test_a_saved_model_can_be_read_by_others(folder, tmp_path):
 
 
 def test_the_way_through_bilm_tf_keeps_splitter_and_card(folder, tmp_path):
-    source = load(folder, split="spaces")
+    source = load(folder, tokenizer="spaces")
     told = elmokit.Pretrained(source.model, source.vocabulary, "spaces", "# A card\n")
     formats.save(told, tmp_path / "theirs", format="bilm-tf")
     found = load(tmp_path / "theirs")
@@ -233,7 +233,7 @@ def test_a_file_pair_can_be_converted(folder, tmp_path):
 
 def test_an_unknown_splitter_is_refused(folder):
     with pytest.raises(ConfigError, match="no splitter is called 'nltk'"):
-        load(folder, split="nltk")
+        load(folder, tokenizer="nltk")
 
 
 def test_nothing_is_written_over(folder, tmp_path):

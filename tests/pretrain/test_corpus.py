@@ -10,7 +10,7 @@ from elmokit.errors import FormatError
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "text").write_text("a b c\na b\na\n")
-    prepare([tmp_path / "text"], tmp_path / "corpus", split="spaces", min_count=2, workers=1)
+    prepare([tmp_path / "text"], tmp_path / "corpus", tokenizer="spaces", min_count=2, workers=1)
     return tmp_path / "corpus"
 
 

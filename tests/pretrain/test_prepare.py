@@ -66,11 +66,11 @@ def test_the_shards_hold_the_sentences_and_the_lexicon_their_words(tmp_path):
 
 
 def test_the_lexicon_falls_in_frequency_and_ties_stand_by_their_bytes(tmp_path):
-    corpus = made(tmp_path / "a", "b a b ä 😀 z\nﬁ z b\n", split="spaces", min_count=2)
+    corpus = made(tmp_path / "a", "b a b ä 😀 z\nﬁ z b\n", tokenizer="spaces", min_count=2)
     assert corpus.lexicon[3:] == ["b", "z", "a", "ä", "ﬁ", "😀"]
     assert [*corpus.vocabulary] == ["<S>", "</S>", "<UNK>", "b", "z"]
     assert corpus.counts.tolist() == [0, 2, 0, 3, 2, 1, 1, 1, 1]
-    few = made(tmp_path / "b", "b a b ä 😀 z\nﬁ z b\n", split="spaces", max_words=4)
+    few = made(tmp_path / "b", "b a b ä 😀 z\nﬁ z b\n", tokenizer="spaces", max_words=4)
     assert [*few.vocabulary] == ["<S>", "</S>", "<UNK>", "b"]
     assert few.lexicon == corpus.lexicon
 
@@ -93,7 +93,7 @@ def test_a_given_vocabulary_keeps_its_lines(tmp_path):
 
 
 def test_a_mark_in_the_text_is_an_unknown_word_and_counted(tmp_path):
-    corpus = made(tmp_path / "a", "a <S> b </S>\n<UNK> !!!MAXTERMID\n", split="spaces")
+    corpus = made(tmp_path / "a", "a <S> b </S>\n<UNK> !!!MAXTERMID\n", tokenizer="spaces")
     assert sentences_of(corpus) == [["a", "<UNK>", "b", "<UNK>"], ["<UNK>", "<UNK>"]]
     assert corpus.counts[2] == 4
     record = json.loads((corpus.folder / "corpus.json").read_text())
@@ -106,23 +106,23 @@ def test_wrapped_lines_are_sentences_across_line_ends(tmp_path):
         "The cat sat .", "It slept", "A dog",
     ]  # fmt: skip
     with pytest.raises(InputError, match="takes each line for a sentence"):
-        made(tmp_path / "b", "a\n", wrapped=True, split="spaces")
+        made(tmp_path / "b", "a\n", wrapped=True, tokenizer="spaces")
 
 
 def test_every_500th_line_is_held_out_and_stays_out_of_the_shards(tmp_path):
     lines = [f"w{number}" for number in range(1, 1800)]
     text = "\n\n".join(lines)  # blank lines are not counted
-    corpus = made(tmp_path / "a", text, split="spaces", valid=None)
+    corpus = made(tmp_path / "a", text, tokenizer="spaces", valid=None)
     assert corpus.valid == [["w500"], ["w1000"], ["w1500"]]
     assert [words[0] for words in sentences_of(corpus)] == [
         line for line in lines if [line] not in corpus.valid
     ]
-    assert made(tmp_path / "b", text, split="spaces").valid == []
+    assert made(tmp_path / "b", text, tokenizer="spaces").valid == []
 
 
 def test_enough_is_held_out_and_no_more(tmp_path, monkeypatch):
     monkeypatch.setattr(line_ranges, "HELD_OUT_WORDS", 5)
-    corpus = made(tmp_path / "a", "a b c\n" * 4000, split="spaces", valid=None)
+    corpus = made(tmp_path / "a", "a b c\n" * 4000, tokenizer="spaces", valid=None)
     assert len(corpus.valid) == 2
 
 
@@ -150,7 +150,7 @@ FAULTY = b"\n".join(
 def test_every_fault_is_listed_with_its_file_and_line_before_a_corpus_is_made(tmp_path, caplog):
     text, empty = write(tmp_path / "text", FAULTY), write(tmp_path / "empty", "\n \n")
     with pytest.raises(InputError, match=r"^6 of .*1 not UTF-8.*--skip-bad"):
-        prepare([text, empty], tmp_path / "out", split="spaces", workers=1)
+        prepare([text, empty], tmp_path / "out", tokenizer="spaces", workers=1)
     rows = (tmp_path / "out/faults.tsv").read_text().splitlines()
     assert rows[1:] == [
         f"{text}\t2\tbytes\tbyte 0xff at column 5",
@@ -164,7 +164,7 @@ def test_every_fault_is_listed_with_its_file_and_line_before_a_corpus_is_made(tm
     assert f"{empty}: without text" in caplog.text
     assert not (tmp_path / "out/corpus.json").exists()
 
-    corpus = prepare([text, empty], tmp_path / "out", split="spaces", workers=1, skip_bad=True)
+    corpus = prepare([text, empty], tmp_path / "out", tokenizer="spaces", workers=1, skip_bad=True)
     assert sentences_of(corpus) == [["good", "line"], ["last"]]
     record = json.loads((tmp_path / "out/corpus.json").read_text())
     assert record["report"] == {
@@ -198,7 +198,7 @@ def test_blocks_change_nothing(tmp_path, monkeypatch, wrapped):
 
 def test_shards_end_where_a_sentence_does(tmp_path, monkeypatch):
     monkeypatch.setattr("elmokit.pretrain.shards.SHARD_TOKENS", 100)
-    corpus = made(tmp_path / "a", "a b c d e f g\n" * 100 + "h " * 300, split="spaces")
+    corpus = made(tmp_path / "a", "a b c d e f g\n" * 100 + "h " * 300, tokenizer="spaces")
     assert len(corpus.shards) == 8
     assert all(np.load(shard)[-1] == 1 for shard in corpus.shards)
     assert len(sentences_of(corpus)) == 101

@@ -217,7 +217,7 @@ BUILD = """
 import sys, torch, elmokit
 from elmokit.search.build import build_index
 torch.set_num_threads(1)
-model = elmokit.load(sys.argv[1], split="spaces", tokens_per_batch=16)
+model = elmokit.load(sys.argv[1], tokenizer="spaces", tokens_per_batch=16)
 build_index(model, [sys.argv[2]], sys.argv[3])
 """
 
@@ -233,7 +233,7 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_numbers(model_folder, tmp
     child.wait()
     kept = {path: path.stat().st_mtime_ns for path in sorted(target.glob("parts/[0-9]*.npy"))[:-1]}
     assert len(kept) >= 2
-    model = elmokit.load(model_folder, split="spaces", tokens_per_batch=16)
+    model = elmokit.load(model_folder, tokenizer="spaces", tokens_per_batch=16)
     with pytest.raises(InputError, match="its build did not end: start it again"):
         Index.open(target, model)
     with pytest.raises(InputError, match="begun with other files, options or another model"):

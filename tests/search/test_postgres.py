@@ -196,7 +196,7 @@ import sys, torch, elmokit
 from elmokit.search.build import build_index
 from elmokit.search.index import Index
 torch.set_num_threads(1)
-model = elmokit.load(sys.argv[1], split="spaces", tokens_per_batch=16)
+model = elmokit.load(sys.argv[1], tokenizer="spaces", tokens_per_batch=16)
 if sys.argv[2] == "build":
     build_index(model, [sys.argv[3]], sys.argv[4], kind="hnsw")
 else:
@@ -225,7 +225,7 @@ def kill_when(model_folder, tmp_path, postgres):
 
 @pytest.fixture
 def spaced(model_folder):
-    return elmokit.load(model_folder, split="spaces", tokens_per_batch=16)
+    return elmokit.load(model_folder, tokenizer="spaces", tokens_per_batch=16)
 
 
 def lines(path, count):

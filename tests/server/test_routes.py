@@ -97,7 +97,7 @@ def test_next_gives_the_words_after_a_text_or_before_it(served, language_model, 
         guess._asdict() for guess in language_model.next_words(text, k=3)
     ]
     found = served.told("/next", {"text": text, "previous": True, "special_tokens": True})
-    expected = language_model.previous_words(text, marks=True)
+    expected = language_model.previous_words(text, special_tokens=True)
     assert found["predictions"] == [guess._asdict() for guess in expected]
 
 

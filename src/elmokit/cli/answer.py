@@ -30,10 +30,10 @@ def _verb(name: str, tasks: set[str], help: str) -> Callable[..., None]:
     """The verb of some tasks; `help` is what it says of itself."""
 
     def verb(
-        folder: Folder, source: Source = None, split: Split = None, as_json: Json = False,
+        folder: Folder, source: Source = None, tokenizer: Split = None, as_json: Json = False,
         text: Text = None, device: Device = "cpu",
     ) -> None:  # fmt: skip
-        _answer(folder, source, split, as_json, text, device, tasks)
+        _answer(folder, source, tokenizer, as_json, text, device, tasks)
 
     verb.__name__, verb.__doc__ = name, help
     return verb
@@ -92,7 +92,7 @@ corefer = _verb(
 def _answer(
     folder: Path,
     source: str | None,
-    split: str | None,
+    tokenizer: str | None,
     as_json: bool,
     text: list[str] | None,
     device: str,
@@ -102,15 +102,15 @@ def _answer(
     from elmokit.tasks.plain import words_by  # noqa: PLC0415
     from elmokit.tokenizers import check_tokenizer  # noqa: PLC0415
 
-    if split is not None:
-        check_tokenizer(split)
+    if tokenizer is not None:
+        check_tokenizer(tokenizer)
     with lines_of(source, text) as lines:
         trained = load_trained(folder, device=device)
         if trained.task.name not in tasks:
             expected = " or ".join(sorted(tasks))
             raise InputError(f"{folder}: was trained for {trained.task.name}, expected {expected}")
         plain = trained.task.plain
-        words = words_by(split or trained.split)
+        words = words_by(tokenizer or trained.split)
         numbered = enumerate(lines, 1)
         wrong: InputError | FormatError | None = None
         while wrong is None:

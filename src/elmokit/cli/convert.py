@@ -18,7 +18,7 @@ def convert(
     format: Annotated[
         Literal["elmokit", "bilm-tf"], typer.Option(help="What to write.")
     ] = "elmokit",
-    split: Annotated[
+    tokenizer: Annotated[
         str | None,
         typer.Option(help="How the model's text is split, if not as it says.", show_default=False),
     ] = None,
@@ -30,5 +30,5 @@ def convert(
 
     Example: elmo convert elmo_small.zip small
     """
-    elmokit.convert(source, target, weights=weights, format=format, split=split, half=half)
+    elmokit.convert(source, target, weights=weights, format=format, tokenizer=tokenizer, half=half)
     typer.echo(f"{target}: written", err=True)

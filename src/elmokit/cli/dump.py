@@ -27,7 +27,7 @@ def dump(
         typer.Option("--out", "-o", help="The file to make.", show_default=False),
     ] = None,
     model: Model = None,
-    split: Split = None,
+    tokenizer: Split = None,
     state: Annotated[
         Literal["zero", "warm"], typer.Option(help="How a sentence starts: fresh or warm.")
     ] = "zero",
@@ -45,7 +45,7 @@ def dump(
         raise typer.BadParameter("name the file to make", param_hint="--out")
     if what == "softmax" and (source or text):
         raise typer.BadParameter("the softmax needs no INPUT")
-    embedder = load(model, state=state, split=split, device=device)
+    embedder = load(model, state=state, tokenizer=tokenizer, device=device)
     if what == "softmax":
         count = elmokit.dump_softmax(embedder, target)
     elif what == "words" and not source and not text:

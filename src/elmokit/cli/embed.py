@@ -41,7 +41,7 @@ def embed(
     dtype: Annotated[
         Literal["float32", "float16"], typer.Option(help="The numbers in the file.")
     ] = "float32",
-    split: Annotated[
+    tokenizer: Annotated[
         str, typer.Option(help="How a line becomes words: spaces, moses, characters.")
     ] = "spaces",
     state: StateWay = "zero",
@@ -90,7 +90,7 @@ def embed(
             target,
             form=form,
             dtype=dtype,
-            split=split,
+            tokenizer=tokenizer,
             batch_size=batch_size,
             forget_sentences=forget_sentences,
             sentence_keys=use_sentence_keys,

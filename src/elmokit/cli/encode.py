@@ -33,7 +33,7 @@ def encode(
     pooling: Annotated[
         Literal["mean", "max", "first", "last"], typer.Option(help="How words become one vector.")
     ] = "mean",
-    split: Split = None,
+    tokenizer: Split = None,
     state: StateWay = "zero",
     precision: PrecisionWay = "float32",
     device: Device = "cpu",
@@ -46,7 +46,7 @@ def encode(
     if target is not None:
         elmokit.check_table(target)
     with lines_of(source, text) as lines:
-        embedder = load(model, state=state, split=split, device=device, precision=precision)
+        embedder = load(model, state=state, tokenizer=tokenizer, device=device, precision=precision)
         number = re.fullmatch("-?[0-9]+", layers)
         vectors = embedder.encode(
             lines,

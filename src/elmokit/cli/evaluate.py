@@ -40,7 +40,7 @@ def evaluate(
         Path | None,
         typer.Option(help="A .tsv file to make: a line a sentence.", show_default=False),
     ] = None,
-    split: Split = None,
+    tokenizer: Split = None,
     state: StateWay = "zero",
     precision: PrecisionWay = "float32",
     device: Device = "cpu",
@@ -53,13 +53,13 @@ def evaluate(
     Of a folder that elmo train made, tell how well it does on FILE, labelled as its examples were.
 
     Every word is scored once by each reader, with the full softmax. A line may hold several
-    sentences; for text that is split already, a sentence a line, say --split spaces.
+    sentences; for text that is split already, a sentence a line, say --tokenizer spaces.
 
     Example: elmo evaluate run heldout.txt --state carry --per-sentence scores.tsv
     """
     model, source = _model_and_source(names or [], model, text)
     if model is not None and (model[0] / "task.json").is_file():
-        others = (split, state, precision, tokens_per_batch)
+        others = (tokenizer, state, precision, tokens_per_batch)
         if source is None or per_sentence is not None or others != (None, "zero", "float32", 4096):
             raise InputError(
                 f"{model[0]}: a trained task is judged by a file of labelled examples; name one "
@@ -73,7 +73,7 @@ def evaluate(
         scores = load(
             model,
             state=state,
-            split=split,
+            tokenizer=tokenizer,
             device=device,
             precision=precision,
             tokens_per_batch=tokens_per_batch,

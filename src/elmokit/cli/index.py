@@ -70,7 +70,7 @@ def build(
         Literal["auto", "flat", "hnsw", "ivf"],
         typer.Option(help="Exact, a graph, or cells (FAISS only); auto: by the number of vectors."),
     ] = "auto",
-    split: Split = None,
+    tokenizer: Split = None,
     precision: PrecisionWay = "float32",
     device: Device = "cpu",
 ) -> None:
@@ -91,7 +91,7 @@ def build(
     unit: Unit = "paragraphs" if paragraphs else "words" if words else "sentences"
     number = layers and re.fullmatch("-?[0-9]+", layers)
     with build_index(
-        load(model, split=split, device=device, precision=precision),
+        load(model, tokenizer=tokenizer, device=device, precision=precision),
         corpus,
         place,
         unit=unit,

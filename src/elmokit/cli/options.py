@@ -34,7 +34,9 @@ StateWay = Annotated[
 Split = Annotated[
     str | None,
     typer.Option(
-        "--split", help="How a text becomes words, if not as the model says.", show_default=False
+        "--tokenizer",
+        help="How a text becomes words, if not as the model says.",
+        show_default=False,
     ),
 ]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda, cuda:1, mps.")]
@@ -51,7 +53,7 @@ def load(
     model: list[Path] | None,
     *,
     state: Literal["zero", "carry", "warm"] = "zero",
-    split: str | None = None,
+    tokenizer: str | None = None,
     device: str = "cpu",
     precision: Literal["float32", "half", "int8"] = "float32",
     tokens_per_batch: int = 4096,
@@ -65,7 +67,7 @@ def load(
     return elmokit.load(
         *model,
         state=state,
-        split=split,
+        tokenizer=tokenizer,
         device=device,
         precision=precision,
         tokens_per_batch=tokens_per_batch,

@@ -48,7 +48,7 @@ def senses(
         ),
     ] = None,
     seed: Annotated[int, typer.Option(help="Of clusters and t-SNE.")] = 0,
-    split: Split = None,
+    tokenizer: Split = None,
     device: Device = "cpu",
     text: Text = None,
 ) -> None:
@@ -64,7 +64,7 @@ def senses(
     check_picture(out)
     check_utf8(word)
     with lines_of(source, text) as lines:
-        embedder = load(model, split=split, device=device)
+        embedder = load(model, tokenizer=tokenizer, device=device)
         layers = _layers(layer, embedder.num_layers)
         name = "--text" if source is None else source
         uses = find_uses(word, lines, name=name, split=embedder.tokenize, prefix=prefix)
@@ -82,7 +82,7 @@ def similarity(
     out: Annotated[Path, typer.Option("--out", "-o", help="A picture.")] = Path("similarity.svg"),
     model: Model = None,
     layer: Layer = None,
-    split: Split = None,
+    tokenizer: Split = None,
     device: Device = "cpu",
 ) -> None:
     """Draw how alike the words of two sentences are, one panel a layer.
@@ -94,7 +94,7 @@ def similarity(
 
     check_picture(out)
     check_utf8(first, second)
-    embedder = load(model, split=split, device=device)
+    embedder = load(model, tokenizer=tokenizer, device=device)
     layers = _layers(layer, embedder.num_layers)
     one, other = (
         [w for words in embedder.tokenize(text) for w in words] for text in (first, second)

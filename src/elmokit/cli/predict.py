@@ -35,10 +35,11 @@ def predict(
     ] = None,
     max_words: Annotated[int, typer.Option(min=1, help="Of samples: words to add.")] = 50,
     seed: Annotated[int, typer.Option(help="Of samples: other seeds, other sentences.")] = 0,
-    marks: Annotated[
-        bool, typer.Option("--marks", help="Keep <UNK> and the other mark among the words.")
+    special_tokens: Annotated[
+        bool,
+        typer.Option("--special-tokens", help="Keep <UNK> and the other mark among the words."),
     ] = False,
-    split: Split = None,
+    tokenizer: Split = None,
     state: StateWay = "zero",
     device: Device = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="A line of JSON a text.")] = False,
@@ -52,12 +53,12 @@ def predict(
     """
     if fill and (previous or sample):
         raise typer.BadParameter("choose --fill alone, or --previous and --sample")
-    if marks and (fill or sample):
-        raise typer.BadParameter("--marks is for the words after or before a text alone")
+    if special_tokens and (fill or sample):
+        raise typer.BadParameter("--special-tokens is for the words after or before a text alone")
     if state == "carry" and (fill or (previous and not sample)):
         raise typer.BadParameter("nothing is carried to the words before a text or in its gaps")
     with lines_of(source, text) as lines:
-        embedder = load(model, state=state, split=split, device=device)
+        embedder = load(model, state=state, tokenizer=tokenizer, device=device)
         for line in lines:
             if sample is not None:
                 drawn = embedder.sample(
@@ -73,10 +74,10 @@ def predict(
             elif fill:
                 _show_words(line, embedder.fill(line, k=k), as_json=as_json)
             elif previous:
-                found = embedder.previous_words(line, k=k, marks=marks)
+                found = embedder.previous_words(line, k=k, special_tokens=special_tokens)
                 _show_words(line, [found], as_json=as_json)
             else:
-                found = embedder.next_words(line, k=k, marks=marks)
+                found = embedder.next_words(line, k=k, special_tokens=special_tokens)
                 _show_words(line, [found], as_json=as_json)
 
 

@@ -20,7 +20,7 @@ def prepare(
     folder: Annotated[
         Path, typer.Option("--out", "-o", help="The folder to make.", show_default=False)
     ],
-    split: Annotated[
+    tokenizer: Annotated[
         str, typer.Option(help="How text becomes words: moses, moses-de, spaces, characters.")
     ] = "moses",
     wrapped: Annotated[
@@ -66,7 +66,7 @@ def prepare(
     corpus = elmokit.prepare(
         texts,
         folder,
-        split=split,
+        tokenizer=tokenizer,
         wrapped=wrapped,
         valid=[] if no_valid else valid,
         min_count=min_count,

@@ -42,7 +42,7 @@ def serve(
         ),
     ] = None,
     precision: PrecisionWay = "float32",
-    split: Split = None,
+    tokenizer: Split = None,
     device: Device = "cpu",
     processes: Annotated[
         int | None,
@@ -123,7 +123,7 @@ def serve(
         tell(f"listening at {url}, loading the model")
         embedder = load(
             model,
-            split=split,
+            tokenizer=tokenizer,
             device=device,
             precision=precision,
             tokens_per_batch=batch_tokens,

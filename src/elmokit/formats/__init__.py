@@ -35,23 +35,23 @@ def load(
     source: str | Path | None = None,
     weights: str | Path | None = None,
     *,
-    split: str | None = None,
+    tokenizer: str | None = None,
 ) -> Pretrained:
     """The model of a folder, a zip, or an options and a weights file in either order.
 
     Without any of these it is the English model that ships.
-    `split` names how raw text is split, where the model's own way is not known or not wanted.
+    `tokenizer` names how raw text is split, where the model's own way is not known or not wanted.
     """
     if source is None and not ENGLISH.is_dir():
         raise FormatError("no model ships with this copy of elmokit; name a folder or files")
     first = ENGLISH if source is None else _existing(source)
     if weights is not None:
-        return _load_pair(first, _existing(weights), split)
+        return _load_pair(first, _existing(weights), tokenizer)
     if first.is_dir():
-        return _load_folder(first, split)
+        return _load_folder(first, tokenizer)
     kind = _kind(first)
     if kind == "a zip archive":
-        return _load_zip(first, split)
+        return _load_zip(first, tokenizer)
     if kind in ("an HDF5 file", "text"):
         raise FormatError(
             f"{first}: one file of two; give the options file and the weights file, or their folder"
@@ -97,40 +97,40 @@ def convert(
     *,
     weights: str | Path | None = None,
     format: Format = "elmokit",
-    split: str | None = None,
+    tokenizer: str | None = None,
     half: bool = False,
 ) -> None:
     """A model of any format as a folder of the format asked for; without loss, but for `half`."""
-    save(load(source, weights, split=split), target, format=format, half=half)
+    save(load(source, weights, tokenizer=tokenizer), target, format=format, half=half)
 
 
-def _load_folder(folder: Path, split: str | None) -> Pretrained:
+def _load_folder(folder: Path, tokenizer: str | None) -> Pretrained:
     if (folder / "model" / native.CONFIG).is_file():  # a pretraining run: its best model
         folder = folder / "model"
     if (folder / native.CONFIG).is_file() and (folder / native.WEIGHTS).is_file():
-        return native.read_native(folder, split=split)
+        return native.read_native(folder, tokenizer=tokenizer)
     options = _only(folder, sorted(folder.glob("*options*.json")), "options file (*options*.json)")
     weights = _only(
         folder, sorted([*folder.glob("*.hdf5"), *folder.glob("*.h5")]), "weights file (*.hdf5)"
     )
-    return _load_pair(options, weights, split)
+    return _load_pair(options, weights, tokenizer)
 
 
-def _load_pair(first: Path, second: Path, split: str | None) -> Pretrained:
+def _load_pair(first: Path, second: Path, tokenizer: str | None) -> Pretrained:
     kinds = {_kind(path): path for path in (first, second)}
     if set(kinds) != {"an HDF5 file", "text"}:
         found = ", ".join(f"{path} is {_kind(path)}" for path in (first, second))
         raise FormatError(f"{found}; expected one options file (JSON) and one weights file (HDF5)")
-    return read_bilm_tf(kinds["text"], kinds["an HDF5 file"], split=split)
+    return read_bilm_tf(kinds["text"], kinds["an HDF5 file"], tokenizer=tokenizer)
 
 
-def _load_zip(path: Path, split: str | None) -> Pretrained:
+def _load_zip(path: Path, tokenizer: str | None) -> Pretrained:
     """The model of a zip, as the NLPL repository ships them."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             with zipfile.ZipFile(path) as archive:
                 _unpack(archive, Path(folder), path)
-            return _load_folder(Path(folder), split)
+            return _load_folder(Path(folder), tokenizer)
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise FormatError(
                 f"{path}: cannot be unpacked ({error}); was the file cut short?"

@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float32]
 _LARGEST_EXPANSION = 20
 
 
-def read_bilm_tf(options: Path, weights: Path, *, split: str | None = None) -> Pretrained:
+def read_bilm_tf(options: Path, weights: Path, *, tokenizer: str | None = None) -> Pretrained:
     """The model of an options and a weights file, with the vocab.txt beside if it has words."""
     described = read_options(options)
     with _explaining(weights), h5py.File(weights, "r") as file:
@@ -48,7 +48,9 @@ def read_bilm_tf(options: Path, weights: Path, *, split: str | None = None) -> P
     beside = weights.parent / "vocab.txt"
     has_words = words is not None or config.vocabulary_size is not None
     vocabulary = read_vocabulary(beside) if has_words and beside.is_file() else None
-    return Pretrained(model, vocabulary, split or described.elmokit.split, described.elmokit.card)
+    return Pretrained(
+        model, vocabulary, tokenizer or described.elmokit.split, described.elmokit.card
+    )
 
 
 def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:

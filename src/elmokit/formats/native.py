@@ -62,7 +62,7 @@ class _Description:
         return AdaptiveSoftmax(self.softmax_words, self.bilm.projection_size, self.softmax_cutoffs)
 
 
-def read_native(folder: Path, *, split: str | None = None) -> Pretrained:
+def read_native(folder: Path, *, tokenizer: str | None = None) -> Pretrained:
     """The model of a folder that `write_native` made."""
     described = _read_description(folder / CONFIG)
     with torch.device("meta"):
@@ -78,7 +78,7 @@ def read_native(folder: Path, *, split: str | None = None) -> Pretrained:
     return Pretrained(
         model,
         read_vocabulary(vocabulary) if vocabulary.exists() else None,
-        split or described.split,
+        tokenizer or described.split,
         card.read_text(encoding="utf-8", errors="replace") if card.exists() else "",
     )
 

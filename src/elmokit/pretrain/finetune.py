@@ -74,11 +74,11 @@ def adapt(
         corpus = prepare(
             text,
             work / "corpus",
-            split="spaces",
+            tokenizer="spaces",
             valid=[],
             vocabulary=words,
             skip_bad=True,
-            progress=False,
+            show_progress_bar=False,
         )
         pretrain(corpus, settings, work / "run", init_from=source, device=device, tell=tell)
         adapted = formats.load(work / "run" / "model")

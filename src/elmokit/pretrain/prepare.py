@@ -35,7 +35,7 @@ def prepare(
     texts: str | Path | Sequence[str | Path],
     folder: str | Path,
     *,
-    split: str = "moses",
+    tokenizer: str = "moses",
     wrapped: bool = False,
     valid: str | Path | Sequence[str | Path] | None = None,
     min_count: int | None = None,
@@ -43,7 +43,7 @@ def prepare(
     vocabulary: str | Path | None = None,
     skip_bad: bool = False,
     workers: int | None = None,
-    progress: bool | None = None,
+    show_progress_bar: bool | None = None,
 ) -> Corpus:
     """Make a corpus of text, in a folder; killed and called again, this goes on.
 
@@ -56,7 +56,7 @@ def prepare(
     error that lists them all, after everything was read; with `skip_bad` they are left out.
     """
     settings = PrepareSettings(
-        split=split,
+        split=tokenizer,
         wrapped=wrapped,
         hold_out=valid is None,
         min_count=min_count,
@@ -82,11 +82,11 @@ def prepare(
     with DirectoryLock(folder, f"{folder}: another process is preparing it; wait for its end"):
         sizes = [source.bytes for source in sources]
         total = None if None in sizes else sum(size or 0 for size in sizes) // 10**6
-        with Progress(total, unit="MB", shown=progress) as shown:
+        with Progress(total, unit="MB", shown=show_progress_bar) as shown:
             parts = make_parts(
                 read_blocks(files, held_out, wrapped=wrapped, hold_out=settings.hold_out),
                 folder / "parts",
-                split=split,
+                split=tokenizer,
                 wrapped=wrapped,
                 workers=workers,
                 progress=shown,
@@ -105,7 +105,7 @@ def prepare(
             parts,
             tally,
             lexicon,
-            split=split,
+            split=tokenizer,
             faults=faults,
             sources=sources,
             settings=asdict(settings),

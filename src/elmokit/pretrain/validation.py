@@ -40,8 +40,8 @@ def validate(
         sentences = [s for place, s in enumerate(sentences) if place // 10 % stride == 0]
     pretrained.model.share_table()
     return Validation(
-        perplexity(pretrained, sentences, state="zero", progress=False),
-        perplexity(pretrained, sentences, state="carry", progress=False),
+        perplexity(pretrained, sentences, state="zero", show_progress_bar=False),
+        perplexity(pretrained, sentences, state="carry", show_progress_bar=False),
     )
 
 

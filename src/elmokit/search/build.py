@@ -39,7 +39,7 @@ def build_index(
     pooling: PassagePooling | None = None,
     whitening: Way = "zca",
     kind: Kind | Literal["auto"] = "auto",
-    progress: bool | None = None,
+    show_progress_bar: bool | None = None,
 ) -> Index:
     """The index of the passages in files, made in a new folder or at an address of PostgreSQL.
 
@@ -68,7 +68,7 @@ def build_index(
     begun = Begun(recipe, [*map(_describe, files)], embedder.precision)
     dim = recipe.dim(embedder)
     with begin_site(out, begun, dim=dim) as site:
-        _embed(site, files, recipe=recipe, embedder=embedder, progress=progress)
+        _embed(site, files, recipe=recipe, embedder=embedder, show_progress_bar=show_progress_bar)
         if not site.kept().vectors:
             site.remove()
             named = ", ".join(file.name for file in files)
@@ -83,13 +83,13 @@ def _embed(
     *,
     recipe: Recipe,
     embedder: Embedder,
-    progress: bool | None,
+    show_progress_bar: bool | None,
 ) -> None:
     """Keep the passages and their vectors, part by part; those that are there are passed over."""
     kept = site.kept()
     passages = read_passages(files, split=recipe.split, unit=recipe.unit)
     _pass_over(passages, kept.passages, kept.last_text, site.name)
-    with Progress(None, unit="passages", shown=progress, done=kept.passages) as shown:
+    with Progress(None, unit="passages", shown=show_progress_bar, done=kept.passages) as shown:
         for part in in_parts(passages, embedder):
             rows, vectors = read_vectors(recipe, embedder, part)
             site.keep(part, rows, vectors.astype(np.float16))

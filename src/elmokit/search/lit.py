@@ -32,7 +32,7 @@ def light_up(index: Index, query: str, hits: Sequence[Hit], *, most_words: int) 
     stream = index.embedder.embed_stream(
         (words for sentences in read for words in sentences),
         layers=reduction.layers,
-        progress=False,
+        show_progress_bar=False,
     )
     vectors = [
         index.whitening.apply(np.concatenate([reduction.reduce(next(stream)) for _ in sentences]))

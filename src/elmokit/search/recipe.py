@@ -114,7 +114,7 @@ def read_vectors(
     """What has a vector in the passages, and the vectors, before any whitening."""
     reduction = recipe.reduction
     sentences = [list(sentence) for passage in passages for sentence in passage.sentences]
-    stream = embedder.embed_stream(sentences, layers=reduction.layers, progress=False)
+    stream = embedder.embed_stream(sentences, layers=reduction.layers, show_progress_bar=False)
     rows: list[Row] = []
     vectors: list[npt.NDArray[np.floating]] = []
     for number, passage in enumerate(passages):

@@ -80,7 +80,9 @@ def embedding(
 def _embed(
     embedder: Embedder, jobs: list[Sentences], *, layers: tuple[int, ...], directions: Directions
 ) -> list[Embedded]:
-    vectors = embedder.embed(_together(jobs), layers=layers, directions=directions, progress=False)
+    vectors = embedder.embed(
+        _together(jobs), layers=layers, directions=directions, show_progress_bar=False
+    )
     shares = zip(jobs, _shared_out(vectors, jobs), strict=True)
     return [Embedded(job, layers, share) for job, share in shares]
 
@@ -91,23 +93,29 @@ def scoring(sentences: Sentences) -> Job[Scored]:
 
 
 def _score(embedder: Embedder, jobs: list[Sentences]) -> list[Scored]:
-    scores = embedder.score(_together(jobs), progress=False)
+    scores = embedder.score(_together(jobs), show_progress_bar=False)
     shares = zip(jobs, _shared_out(scores, jobs), strict=True)
     return [Scored(job, share) for job, share in shares]
 
 
-def guessing(sentences: Sentences, k: int, *, previous: bool, marks: bool) -> Job[list[Prediction]]:
+def guessing(
+    sentences: Sentences, k: int, *, previous: bool, special_tokens: bool
+) -> Job[list[Prediction]]:
     """The words after sentences, or before them, each job by itself."""
-    return Job(sentences, sentences.tokens, partial(_guess, k=k, previous=previous, marks=marks))
+    return Job(
+        sentences,
+        sentences.tokens,
+        partial(_guess, k=k, previous=previous, special_tokens=special_tokens),
+    )
 
 
 def _guess(
-    embedder: Embedder, jobs: list[Sentences], *, k: int, previous: bool, marks: bool
+    embedder: Embedder, jobs: list[Sentences], *, k: int, previous: bool, special_tokens: bool
 ) -> list[list[Prediction]]:
     words = jobs[0].words or [[]]
     if previous:
-        return [embedder.previous_words(words[0], k=k, marks=marks)]
-    return [embedder.next_words(words[-1], k=k, marks=marks)]
+        return [embedder.previous_words(words[0], k=k, special_tokens=special_tokens)]
+    return [embedder.next_words(words[-1], k=k, special_tokens=special_tokens)]
 
 
 def filling(embedder: Embedder, text: Text, k: int, limits: Limits) -> Job[list[list[Prediction]]]:

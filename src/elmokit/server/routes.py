@@ -109,7 +109,7 @@ def model_routes(desk: Desk) -> APIRouter:
                 cut(embedder, [form.text]),
                 form.k,
                 previous=form.previous,
-                marks=form.special_tokens,
+                special_tokens=form.special_tokens,
             ),
             exchange,
         )

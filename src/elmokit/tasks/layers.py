@@ -33,14 +33,16 @@ class FrozenLayers:
         own = self._embedder
         return own is embedder or own.pretrained.fingerprint() == embedder.pretrained.fingerprint()
 
-    def add(self, texts: Iterable[Words], *, progress: bool | None = False) -> None:
+    def add(self, texts: Iterable[Words], *, show_progress_bar: bool | None = False) -> None:
         """Work out the layers of the texts that are not known yet."""
         new = self._unknown(texts)
         if not new:
             return
         try:
             with tempfile.TemporaryFile() as file:
-                arrays = self._embedder.embed_stream(new, layers=self.layers, progress=progress)
+                arrays = self._embedder.embed_stream(
+                    new, layers=self.layers, show_progress_bar=show_progress_bar
+                )
                 for array in arrays:
                     file.write(array.astype(np.float16).tobytes())
                 file.flush()

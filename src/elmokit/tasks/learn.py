@@ -95,7 +95,7 @@ def learn(
             if done.epoch:
                 tell(f"going on after epoch {done.epoch}")
             if head.words.frozen is not None:
-                head.words.frozen.add(sentences_of(task, [*train, *dev]), progress=None)
+                head.words.frozen.add(sentences_of(task, [*train, *dev]), show_progress_bar=None)
 
         while not done.over(settings):
             started = time.perf_counter()
