@@ -14,7 +14,7 @@ class Sentiment(nn.Module):
 
     def __init__(self, bilm, *, tune):
         super().__init__()
-        self.elmo = elmokit.Elmo(bilm, dropout=0.2, l2=0.001, train_readers=tune)
+        self.elmo = elmokit.Elmo(bilm, dropout=0.2, l2=0.001, train_lstms=tune)
         self.judge = nn.Linear(bilm.config.output_size, 2)
 
     def forward(self, sentences):
@@ -49,7 +49,7 @@ def main():
             model.eval()
             with torch.no_grad():
                 right = model(sentences).argmax(1) == labels
-            shares = ", ".join(f"{share:.2f}" for share in model.elmo.shares()[0])
+            shares = ", ".join(f"{share:.2f}" for share in model.elmo.layer_weights()[0])
             learnt, held_out = (right[part].double().mean() for part in (~dev, dev))
             print(f"epoch {epoch}: loss {loss.item():.3f}, layers {shares}")
             print(f"  right: {learnt:.0%} of what it learns from, {held_out:.0%} of the rest")

@@ -16,7 +16,7 @@ def test_each_distinct_word_stands_once():
     assert batch.lengths.tolist() == [5, 3, 2]
     assert batch.mask.sum() == 10
     assert not batch.chars[0].any()
-    assert [ALPHABET.spell(row) for row in batch.chars[1:]] == ["<S>", "</S>", "a", "b"]
+    assert [ALPHABET.decode(row) for row in batch.chars[1:]] == ["<S>", "</S>", "a", "b"]
 
 
 def test_boundaries_in_the_text_are_boundaries():

@@ -25,8 +25,8 @@ def test_it_is_small_and_says_what_it_is():
 
 
 def test_it_has_a_softmax_of_fifty_thousand_words(english):
-    assert english.pretrained.model.softmax.words >= 50_000
-    assert len(english.pretrained.vocabulary) == english.pretrained.model.softmax.words
+    assert english.pretrained.model.softmax.num_words >= 50_000
+    assert len(english.pretrained.vocabulary) == english.pretrained.model.softmax.num_words
     assert english.pretrained.tokenizer == "moses"
 
 

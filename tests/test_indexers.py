@@ -64,13 +64,13 @@ def test_many_words_are_spelled_as_each_alone(words, width):
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=11))
 def test_a_row_spells_its_word(word):
     alphabet = CharacterIndexer(50)
-    assert alphabet.spell(alphabet.encode([word])[0][0]) == word
+    assert alphabet.decode(alphabet.encode([word])[0][0]) == word
 
 
 def test_boundaries_spell_themselves():
     alphabet = CharacterIndexer(50)
     rows, _ = alphabet.encode(["<S>", "</S>"])
-    assert [alphabet.spell(row) for row in rows] == ["<S>", "</S>"]
+    assert [alphabet.decode(row) for row in rows] == ["<S>", "</S>"]
 
 
 def test_a_word_level_row_is_the_line_plus_one():

@@ -90,5 +90,5 @@ def test_other_languages_have_their_own_abbreviations():
 
 
 def test_an_unknown_way_is_refused():
-    with pytest.raises(ConfigError, match="no splitter is called 'nltk', expected 'moses'"):
+    with pytest.raises(ConfigError, match="no tokenizer is called 'nltk', expected 'moses'"):
         get_tokenizer("nltk")

@@ -109,7 +109,7 @@ class Runs:
             model = elmokit.Embedder(adapted)
         layers = model and _layers(name, model, settings.layers)
         head = learn(task, some, dev, out, settings=settings, elmo=model, layers=layers, tell=_tell)
-        found = Found(run, what, head.scores, head.epoch, head.head.words.shares())
+        found = Found(run, what, head.scores, head.epoch, head.head.words.layer_weights())
         with self.record.open("a", encoding="utf-8") as record:
             record.write(json.dumps(vars(found)) + "\n")
         return found

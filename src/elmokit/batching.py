@@ -34,10 +34,13 @@ class Batch:
     def from_ids(cls, ids: Tensor, alphabet: CharacterIndexer) -> "Batch":
         """A batch of character ids without boundaries, (sentences, steps, width); 0 is padding."""
         sentences, steps, width = ids.shape
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < CharacterIndexer.SIZE:
+        if (
+            ids.numel()
+            and not 0 <= int(ids.min()) <= int(ids.max()) < CharacterIndexer.NUM_CHARACTERS
+        ):
             raise InputError(
                 f"ids from {int(ids.min())} to {int(ids.max())}, "
-                f"expected 0 to {CharacterIndexer.SIZE - 1}"
+                f"expected 0 to {CharacterIndexer.NUM_CHARACTERS - 1}"
             )
         real = (ids > 0).any(2)
         lengths = real.sum(1)

@@ -12,7 +12,6 @@ import torch
 from elmokit import formats
 from elmokit.batching import check_sentences, check_words, in_batches, in_windows, place_words
 from elmokit.config import Direction
-from elmokit.device import find_device
 from elmokit.errors import InputError
 from elmokit.formats.native import read_state, write_state
 from elmokit.formats.pretrained import Pretrained
@@ -25,6 +24,7 @@ from elmokit.pooling import LayerReduction, Pooling, Reduction, Vectors
 from elmokit.progress import Progress
 from elmokit.results import Perplexity, Prediction, Score
 from elmokit.scoring import Scorer, score
+from elmokit.threads import find_device
 from elmokit.tokenizers import get_tokenizer
 
 StateWay = Literal["zero", "carry", "warm"]

@@ -18,7 +18,7 @@ from elmokit.errors import FormatError, InputError
 STDIN = "-"
 
 # How a packed file begins; none of these is how UTF-8 text could begin.
-PACKED = _GZIP, _XZ, _ZSTANDARD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
+COMPRESSED_SIGNATURES = _GZIP, _XZ, _ZSTANDARD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class TextFile:
         return os.fsencode(self.path).decode("utf-8", "backslashreplace")
 
     @contextmanager
-    def open(self) -> Iterator["Opened"]:
+    def open(self) -> Iterator["TextReader"]:
         """The file, to be read from its beginning."""
-        with self.packed() as file:
-            yield Opened(self.name, file)
+        with self.open_compressed() as file:
+            yield TextReader(self.name, file)
 
     @contextmanager
-    def packed(self) -> Iterator[io.BufferedReader]:
+    def open_compressed(self) -> Iterator[io.BufferedReader]:
         """Its bytes as they are stored."""
         if self.path == STDIN:
             if sys.stdin is None:
@@ -52,12 +52,12 @@ class TextFile:
             yield file
 
 
-class Opened:
+class TextReader:
     """The unpacked bytes of a file, and how much of the packed ones was read."""
 
     def __init__(self, name: str, packed: io.BufferedReader) -> None:
         self._name, self._packed = name, packed
-        self._bytes = unpacked(name, self._packed)
+        self._bytes = decompressed(name, self._packed)
 
     def read_line(self, limit: int) -> bytes:
         """The next line with its line feed, or its first `limit` bytes; nothing at the end."""
@@ -71,12 +71,12 @@ class Opened:
     def __iter__(self) -> Iterator[bytes]:
         return iter(lambda: self.read_line(-1), b"")
 
-    def place(self) -> int:
+    def bytes_read(self) -> int:
         """How many bytes of the packed file were read."""
         return self._packed.tell() if self._packed.seekable() else 0
 
 
-def unpacked(name: str, packed: io.BufferedReader) -> BinaryIO:
+def decompressed(name: str, packed: io.BufferedReader) -> BinaryIO:
     """What is packed in a file by gzip, xz or Zstandard, told by its first bytes."""
     start = packed.peek(len(_XZ))[: len(_XZ)]
     if start.startswith(_GZIP):

@@ -251,7 +251,7 @@ class InferenceSession:
         directions: Sequence[Direction] | None = None,
     ) -> tuple[Tensor, State]:
         types = self._cache.vectors(placed.types)
-        return self.bilm.read(
+        return self.bilm.run_lstms(
             types,
             torch.from_numpy(placed.words).to(types.device),
             state.to(types),

@@ -18,7 +18,7 @@ else:
 Record = TypeVar("Record")
 
 
-def says(help: str, default: Any) -> Any:
+def setting(help: str, default: Any) -> Any:
     """A field of a dataclass, with its meaning and its default."""
     return field(default=default, metadata={"help": help})
 
@@ -54,7 +54,7 @@ def to_toml(record: Any) -> str:
     )
 
 
-def replaced(
+def override_settings(
     start: Record, values: Mapping[str, Any], given: Mapping[str, str], name: str
 ) -> Record:
     """A record with some values replaced, and then others that are given as text.

@@ -1,4 +1,4 @@
-"""How many threads to compute with, and independent pieces of work in threads of their own.
+"""The threads and the device to compute with: independent pieces of work, a thread each.
 
 Torch splits one product over its OpenMP threads, which wait for each other at its end and spin
 meanwhile. In a recurrence that is thousands of waits a second, and when another process holds one
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+
+from elmokit.errors import InputError
 
 Result = TypeVar("Result")
 
@@ -182,6 +184,19 @@ def _folder_quota(folder: Path) -> float:
     except (OSError, ValueError):  # no quota, or "max"
         return float("inf")
     return quota / period if quota > 0 and period > 0 else float("inf")
+
+
+def find_device(name: str | torch.device) -> torch.device:
+    """The device of that name; InputError if no tensor can be stored there."""
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise InputError(
+            f"device {str(name)!r} cannot be used here ({reason}); try 'cpu'"
+        ) from None
+    return device
 
 
 @cache

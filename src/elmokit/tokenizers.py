@@ -39,7 +39,7 @@ def check_tokenizer(name: str) -> None:
     """Refuse a name that no splitter has."""
     if not re.fullmatch("spaces|characters|moses|moses-[a-z]{2,3}", name):
         raise ConfigError(
-            f"no splitter is called {name!r}, expected 'moses' (English), 'moses-LANGUAGE' "
+            f"no tokenizer is called {name!r}, expected 'moses' (English), 'moses-LANGUAGE' "
             "('moses-de'), 'spaces' or 'characters'"
         )
 

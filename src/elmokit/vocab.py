@@ -93,7 +93,7 @@ class CharacterIndexer:
     rows of their own. A word longer than `width - 2` bytes is cut, even within a character.
     """
 
-    SIZE = 262
+    NUM_CHARACTERS = 262
     # A byte b is b + 1; then the sentence marks, the word marks and the padding character.
     BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD = 257, 258, 259, 260, 261
 
@@ -122,7 +122,7 @@ class CharacterIndexer:
                 rows[place] = self._boundary(word)
         return rows, cut
 
-    def spell(self, row: npt.ArrayLike) -> str:
+    def decode(self, row: npt.ArrayLike) -> str:
         """The word that a row of ids stands for, as far as it was kept."""
         ids = np.asarray(row)
         if self.BEGIN_SENTENCE in ids:

@@ -162,7 +162,7 @@ def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
     failed(elmo("embed", text, text, "-m", folder), "text.txt: exists already; delete it")
     failed(elmo("embed", text, "/proc/out.hdf5", "-m", folder), "/proc/out.hdf5: cannot be writ")
     failed(elmo("embed", text, out, "-m", folder, "--layers", "7"), "layer 7 was asked for, but")
-    failed(elmo("embed", text, out, "-m", folder, "--tokenizer", "x"), "no splitter is called 'x'")
+    failed(elmo("embed", text, out, "-m", folder, "--tokenizer", "x"), "no tokenizer is called 'x'")
     failed(elmo("encode", text, "-m", folder, "-o", "x.csv"), "x.csv: ends in none of .npy")
     failed(elmo("encode", "-m", folder), "no INPUT given; name a file, - for stdin, or give --text")
     failed(elmo("encode", text, "-m", folder, "--layers", "best"), "layers is 'best', expected")

@@ -116,7 +116,7 @@ def test_texts_and_pairs_are_labelled(elmo, train):
     )
     failed(
         elmo("classify", "out-texts", "--text", "a", "--tokenizer", "x"),
-        "no splitter is called 'x'",
+        "no tokenizer is called 'x'",
     )
     succeeded(train("entailment", "--epochs", "20"))
     said = succeeded(elmo("entail", "out-entailment", "-", stdin=b"a cat\ta cat\n"))

@@ -232,7 +232,7 @@ def test_a_file_pair_can_be_converted(folder, tmp_path):
 
 
 def test_an_unknown_splitter_is_refused(folder):
-    with pytest.raises(ConfigError, match="no splitter is called 'nltk'"):
+    with pytest.raises(ConfigError, match="no tokenizer is called 'nltk'"):
         load(folder, tokenizer="nltk")
 
 
@@ -282,7 +282,7 @@ def test_a_cut_safetensors_file_is_refused(ours):
         (lambda c: c["bilm"].update(dim=0), "bilm: projection_size is 0, expected 1 to"),
         (lambda c: c.pop("bilm"), "bilm: Field required"),
         (lambda c: c.update(softmax_words=-5), "softmax_words is -5, expected 1 or more"),
-        (lambda c: c.update(split="nltk"), "config.json: .*no splitter is called 'nltk'"),
+        (lambda c: c.update(split="nltk"), "config.json: .*no tokenizer is called 'nltk'"),
         (
             lambda c: c["bilm"].update(dim="6"),
             "bilm.projection_size: Input should be a valid integer",

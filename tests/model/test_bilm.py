@@ -4,7 +4,7 @@ import torch
 from elmokit.batching import Batch
 from elmokit.config import SIZES, BiLMConfig, CharacterConfig
 from elmokit.errors import ConfigError, InputError
-from elmokit.model.bilm import BiLM, Packing, State
+from elmokit.model.bilm import BiLM, PackedSteps, State
 from elmokit.vocab import CharacterIndexer
 
 CHARACTERS = CharacterConfig(embedding_size=4, filters=((1, 4), (2, 8)), highway_layers=1)
@@ -58,9 +58,9 @@ def test_reading_on_is_reading_at_once():
     types = torch.randn(5, 6)
     types[0] = 0
     words = torch.tensor([[1, 2, 3, 4, 1, 2], [4, 3, 2, 1, 4, 3]])
-    whole, end = bilm.read(types, words)
-    first, state = bilm.read(types, words[:, :4])
-    second, state = bilm.read(types, words[:, 4:], state)
+    whole, end = bilm.run_lstms(types, words)
+    first, state = bilm.run_lstms(types, words[:, :4])
+    second, state = bilm.run_lstms(types, words[:, 4:], state)
     torch.testing.assert_close(torch.cat([first, second], 2), whole)
     torch.testing.assert_close(state.cell, end.cell)
 
@@ -68,7 +68,7 @@ def test_reading_on_is_reading_at_once():
 def test_a_sentence_of_padding_keeps_its_state():
     bilm = BiLM(CONFIG)
     state = State(torch.randn(2, 2, 2, 6), torch.randn(2, 2, 2, 10))
-    _, after = bilm.read(torch.randn(3, 6), torch.tensor([[1, 2], [0, 0]]), state)
+    _, after = bilm.run_lstms(torch.randn(3, 6), torch.tensor([[1, 2], [0, 0]]), state)
     assert torch.equal(after.hidden[:, :, 1], state.hidden[:, :, 1])
     assert torch.equal(after.cell[:, :, 1], state.cell[:, :, 1])
     assert not torch.equal(after.cell[:, :, 0], state.cell[:, :, 0])
@@ -80,7 +80,7 @@ def test_what_is_asked_for_is_what_all_would_have_given(layers, directions):
     bilm = BiLM(CONFIG)
     batch = batch_of(SENTENCES)
     everything, _ = bilm(batch)
-    found, _ = bilm.read(
+    found, _ = bilm.run_lstms(
         bilm.encode(batch.chars), batch.words, layers=layers, directions=directions
     )
     halves = {"forward": everything[..., :6], "backward": everything[..., 6:]}
@@ -96,7 +96,7 @@ def test_a_state_of_another_batch_is_refused():
 
 
 def test_packing_drops_no_token_and_no_order():
-    packing = Packing.of(torch.tensor([[5, 6, 0], [7, 8, 9], [0, 0, 0]]))
+    packing = PackedSteps.of(torch.tensor([[5, 6, 0], [7, 8, 9], [0, 0, 0]]))
     words = torch.tensor([5, 6, 0, 7, 8, 9, 0, 0, 0])
     assert packing.sizes == [2, 2, 1]
     assert packing.order.tolist() == [1, 0, 2]

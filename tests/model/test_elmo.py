@@ -89,7 +89,7 @@ def test_a_frozen_bilm_leaves_no_graph_and_only_the_mix_learns(bilm):
     ("mix", "readers", "encoder"), [*itertools.product([True, False], repeat=3)]
 )
 def test_each_switch_trains_its_part_and_no_other(bilm, mix, readers, encoder):
-    elmo = Elmo(bilm, train_mix=mix, train_readers=readers, train_encoder=encoder)
+    elmo = Elmo(bilm, train_mix=mix, train_lstms=readers, train_char_cnn=encoder)
     loss = elmo(SENTENCES).vectors[0].square().sum()
     if not (mix or readers or encoder):
         assert not loss.requires_grad
@@ -130,7 +130,7 @@ def test_the_ancestors_count_other_words_when_they_normalise(bilm, way):
 def test_the_penalty_is_that_of_all_mixes(bilm):
     elmo = Elmo(bilm, mixes=2, l2=0.5, weights=[1.0, 1.0, 0.0])
     assert elmo.penalty().item() == pytest.approx(2.0)
-    assert elmo.shares()[0] == pytest.approx([0.4223, 0.4223, 0.1554], abs=1e-4)
+    assert elmo.layer_weights()[0] == pytest.approx([0.4223, 0.4223, 0.1554], abs=1e-4)
 
 
 def test_a_state_is_carried_only_by_hand(bilm):
@@ -152,7 +152,7 @@ def test_a_nan_is_named_by_its_sentence(bilm):
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_batches_without_words_pass(bilm, trained):
-    elmo = Elmo(bilm, train_readers=trained, normalize="bilm-tf")
+    elmo = Elmo(bilm, train_lstms=trained, normalize="bilm-tf")
     elmo([]).vectors[0].sum().backward()
     assert elmo(torch.zeros(0, 5, 20, dtype=torch.long)).vectors[0].shape == (0, 5, 12)
     nothing = elmo(torch.zeros(2, 4, 20, dtype=torch.long)).vectors[0]
@@ -162,7 +162,7 @@ def test_batches_without_words_pass(bilm, trained):
 
 @pytest.mark.parametrize("trained", [True, False])
 def test_half_precision_around_it_changes_nothing_inside(bilm, trained):
-    elmo = Elmo(bilm, dropout=0.0, train_readers=trained, train_encoder=trained)
+    elmo = Elmo(bilm, dropout=0.0, train_lstms=trained, train_char_cnn=trained)
     expected = elmo(SENTENCES).vectors[0]
     with torch.autocast("cpu", torch.float16):
         found = elmo(SENTENCES).vectors[0]
@@ -171,7 +171,7 @@ def test_half_precision_around_it_changes_nothing_inside(bilm, trained):
 
 
 def test_layers_that_are_never_run_do_not_learn(bilm):
-    elmo = Elmo(bilm, layers=[0, 1], train_readers=True)
+    elmo = Elmo(bilm, layers=[0, 1], train_lstms=True)
     elmo(SENTENCES).vectors[0].sum().backward()
     assert all(p.grad is not None for p in elmo.parameters() if p.requires_grad)
 
@@ -220,7 +220,7 @@ def _train_a_share(rank, folder):
         "gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2
     )
     torch.manual_seed(0)
-    elmo = Elmo(BiLM(CONFIG), dropout=0.0, train_readers=True, train_encoder=True)
+    elmo = Elmo(BiLM(CONFIG), dropout=0.0, train_lstms=True, train_char_cnn=True)
     parallel = DistributedDataParallel(elmo)
     parallel(ids_of([SENTENCES[rank]])).vectors[0].sum().backward()
     if rank == 0:
@@ -231,7 +231,7 @@ def _train_a_share(rank, folder):
 def test_two_processes_learn_what_one_learns_from_both(tmp_path):
     torch.multiprocessing.spawn(_train_a_share, args=(str(tmp_path),), nprocs=2)
     torch.manual_seed(0)
-    elmo = Elmo(BiLM(CONFIG), dropout=0.0, train_readers=True, train_encoder=True)
+    elmo = Elmo(BiLM(CONFIG), dropout=0.0, train_lstms=True, train_char_cnn=True)
     (elmo(SENTENCES[:2]).vectors[0].sum() / 2).backward()
     found = torch.load(tmp_path / "grads", weights_only=True)
     torch.testing.assert_close(found, [p.grad for p in elmo.parameters()], rtol=1e-4, atol=1e-5)

@@ -8,7 +8,7 @@ PROGRAM = """
 import torch
 from elmokit.config import BiLMConfig, CharacterConfig
 from elmokit.model.bilm import BiLM
-from elmokit.model.softmax import Sample, Softmax, sampled_loss
+from elmokit.model.softmax import NegativeSample, Softmax, sampled_loss
 
 torch.manual_seed(0)
 characters = CharacterConfig(
@@ -18,7 +18,7 @@ bilm = BiLM(BiLMConfig(
     projection_size=16, cell_size=24, num_layers=2, characters=characters
 ))
 softmax, targets = Softmax(30, 16), torch.randint(30, (9,))
-sample = Sample.all_of(30, like=softmax.weight)
+sample = NegativeSample.entire_vocabulary(30, like=softmax.weight)
 weights = [*bilm.encoder.parameters(), *bilm.lstms[0].parameters(), *softmax.parameters()]
 chars, sizes = torch.randint(1, 200, (9, 8)), [4, 3, 2]
 state = torch.zeros(2, 4, 16), torch.zeros(2, 4, 24)

@@ -15,7 +15,7 @@ def test_the_mix_is_the_papers_equation():
     expected = 1.1 * np.tensordot(shares, layers.numpy(), 1)
     found = mix(layers, torch.ones(2, 5, dtype=torch.bool))
     np.testing.assert_allclose(found.detach(), expected, atol=1e-6)
-    np.testing.assert_allclose(mix.shares.detach(), shares, atol=1e-6)
+    np.testing.assert_allclose(mix.layer_weights.detach(), shares, atol=1e-6)
 
 
 def test_it_starts_as_the_mean():
@@ -31,7 +31,7 @@ def test_the_ancestors_normalise_over_the_whole_batch(way):
     for layer in layers.double().numpy():
         seen = layer[MASK.numpy()]
         normal.append((layer - seen.mean()) / np.sqrt(seen.var() + 1e-12))
-    shares = mix.shares.detach().double().numpy()
+    shares = mix.layer_weights.detach().double().numpy()
     expected = 0.88 * np.tensordot(shares, np.stack(normal), 1)
     np.testing.assert_allclose(mix(layers, MASK).detach(), expected, atol=2e-6)
 

@@ -6,7 +6,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from elmokit.model.softmax import AdaptiveSoftmax, Sample, Softmax, draw_sample, sampled_loss
+from elmokit.model.softmax import (
+    AdaptiveSoftmax,
+    NegativeSample,
+    Softmax,
+    sample_negatives,
+    sampled_loss,
+)
 
 
 @pytest.fixture
@@ -20,7 +26,9 @@ def case():
 
 def test_over_every_word_the_sampled_loss_is_the_full_softmax(case):
     vectors, targets, weight, bias = case
-    sampled = sampled_loss(vectors, targets, weight, bias, Sample.all_of(30, like=vectors))
+    sampled = sampled_loss(
+        vectors, targets, weight, bias, NegativeSample.entire_vocabulary(30, like=vectors)
+    )
     full = F.cross_entropy(F.linear(vectors, weight, bias), targets, reduction="sum")
     torch.testing.assert_close(sampled, full)
     ours = torch.autograd.grad(sampled, (vectors, weight, bias))
@@ -31,12 +39,12 @@ def test_over_every_word_the_sampled_loss_is_the_full_softmax(case):
 
 def test_the_sampled_loss_is_what_tensorflow_computes(case):
     vectors, targets, weight, bias = case
-    sample = draw_sample(30, 12, torch.Generator().manual_seed(3))
+    sample = sample_negatives(30, 12, torch.Generator().manual_seed(3))
     ours = sampled_loss(vectors, targets, weight, bias, sample)
     total = 0.0
     for vector, target in zip(vectors, targets.tolist(), strict=True):
-        words = [target, *(word for word in sample.words.tolist() if word != target)]
-        logits = weight[words] @ vector + bias[words] - sample.log_expected[words]
+        words = [target, *(word for word in sample.word_ids.tolist() if word != target)]
+        logits = weight[words] @ vector + bias[words] - sample.log_expected_counts[words]
         total = total - torch.log_softmax(logits, 0)[0]
     torch.testing.assert_close(ours, total, rtol=1e-6, atol=1e-6)
     mine = torch.autograd.grad(ours, (vectors, weight, bias))
@@ -50,10 +58,10 @@ def test_a_sample_has_distinct_words_in_range_and_honest_expectations():
     generator = torch.Generator().manual_seed(0)
     often, expected = torch.zeros(words), torch.zeros(words)
     for _ in range(rounds):
-        sample = draw_sample(words, negatives, generator)
-        assert len(sample.words.unique()) == negatives
-        often[sample.words] += 1
-        expected += sample.log_expected.exp()
+        sample = sample_negatives(words, negatives, generator)
+        assert len(sample.word_ids.unique()) == negatives
+        often[sample.word_ids] += 1
+        expected += sample.log_expected_counts.exp()
     assert often.argmax() == 0
     # The expectation is that of the tries made, TensorFlow's own approximation: right on average.
     assert math.isclose(expected.sum() / rounds, negatives, rel_tol=0.05)
@@ -62,7 +70,7 @@ def test_a_sample_has_distinct_words_in_range_and_honest_expectations():
 
 def test_loss_in_parts_is_the_loss(case, monkeypatch):
     vectors, targets, weight, bias = case
-    sample = draw_sample(30, 12, torch.Generator().manual_seed(3))
+    sample = sample_negatives(30, 12, torch.Generator().manual_seed(3))
     whole = sampled_loss(vectors, targets, weight, bias, sample)
     grads = torch.autograd.grad(whole, (vectors, weight, bias))
     monkeypatch.setattr("elmokit.model.softmax._LEAST_ROWS", 5)
@@ -96,4 +104,4 @@ def test_probabilities_are_one_in_all_and_those_of_the_targets(softmax):
             softmax.log_likelihood(vectors, targets), logs.gather(1, targets[:, None])[:, 0]
         )
     assert softmax(vectors.view(7, 1, 16)).shape == (7, 1, 23)
-    assert softmax.words == 23
+    assert softmax.num_words == 23

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from elmokit.config import BiLMConfig, CharacterConfig
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.dropout import Dropout
-from elmokit.model.softmax import AdaptiveSoftmax, Sample, Softmax
+from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax
 from elmokit.pretrain.loss import DirectionInput, Segments, add_gradients
 
 LANES, STEPS, WORDS, TYPES = 3, 7, 20, 9
@@ -29,7 +29,7 @@ def make_model(kind):
         projection_clip=0.05,
     )
     softmax = AdaptiveSoftmax(WORDS, 16, (5,)) if kind == "adaptive" else Softmax(WORDS, 16)
-    return LanguageModel(BiLM(config), softmax, share=kind == "shared").double()
+    return LanguageModel(BiLM(config), softmax, tie_weights=kind == "shared").double()
 
 
 def make_case(model, kind):
@@ -40,7 +40,11 @@ def make_case(model, kind):
     for _ in range(2):
         reset = random.random((LANES, STEPS)) < 0.3
         resets.append(reset)
-        every = Sample.all_of(WORDS, like=next(model.parameters())) if kind != "adaptive" else None
+        every = (
+            NegativeSample.entire_vocabulary(WORDS, like=next(model.parameters()))
+            if kind != "adaptive"
+            else None
+        )
         readings.append(
             DirectionInput(
                 torch.from_numpy(random.integers(1, TYPES + 1, LANES * STEPS)),
@@ -73,7 +77,7 @@ def loss_on_paper(model, chars, readings, resets, state):
                 if isinstance(model.softmax, AdaptiveSoftmax):
                     logs = model.softmax(read[-1])
                 else:
-                    table = model.shared_table
+                    table = model.tied_embedding
                     weight = model.softmax.weight if table is None else table
                     logs = F.log_softmax(F.linear(read[-1], weight, model.softmax.bias), -1)
                 total = total - logs[0, targets[lane, step]] / (LANES * STEPS) / 2

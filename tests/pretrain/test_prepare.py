@@ -231,7 +231,7 @@ def test_a_corpus_that_is_there_is_kept_and_another_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"split": "moses-xxxx"}, "no splitter is called"),
+        ({"split": "moses-xxxx"}, "no tokenizer is called"),
         ({"min_count": 0}, "min_count is 0"),
         ({"max_words": 3}, "max_words is 3"),
         ({"workers": 0}, "workers is 0"),

@@ -46,7 +46,7 @@ def test_every_task_is_learnt_and_its_folder_says_the_same(name, model, tmp_path
     again = load_trained(str(tmp_path))
     assert again.evaluate(examples) == trained.scores
     assert again.answer(examples[:1]) == again.answer(examples)[:1]
-    shares = again.head.words.shares()
+    shares = again.head.words.layer_weights()
     assert [*shares] == ["input", "output"]
     assert all(sum(share) == pytest.approx(1) for share in shares.values())
     assert all(mix.scale.item() != pytest.approx(0.2) for mix in again.head.words.mixes.values())
@@ -68,7 +68,7 @@ def test_text_is_asked_as_it_was_learnt(tmp_path):
     trained = learn(TASKS["texts"], examples, examples, tmp_path / "run", settings=settings)
     assert load_trained(tmp_path / "run").split == "characters"
     assert trained.ask(["不好"]) == trained.ask(["不 好"], split="spaces")
-    with pytest.raises(ConfigError, match="no splitter is called 'x'"):
+    with pytest.raises(ConfigError, match="no tokenizer is called 'x'"):
         changed(split="x")
 
 
@@ -84,7 +84,7 @@ def test_elmo_goes_in_where_it_is_told(elmo, model, tmp_path):
     examples = EXAMPLES["ner"]
     settings = changed(elmo=elmo)
     trained = learn(TASKS["ner"], examples, examples, tmp_path, settings=settings, elmo=model)
-    assert [*trained.head.words.shares()] == ([] if elmo == "none" else [elmo])
+    assert [*trained.head.words.layer_weights()] == ([] if elmo == "none" else [elmo])
     assert (tmp_path / "elmo").is_dir() == (elmo != "none")
 
 
@@ -184,7 +184,7 @@ def test_a_large_penalty_holds_the_weights_of_layers_together(model, tmp_path):
         trained = learn(
             TASKS["pos"], examples, examples, tmp_path / str(l2), settings=settings, elmo=model
         )
-        (shares,) = trained.head.words.shares().values()
+        (shares,) = trained.head.words.layer_weights().values()
         apart[l2] = max(shares) - min(shares)
     assert apart[0.0] > 0.2
     assert apart[1000.0] < 0.05

@@ -50,7 +50,7 @@ def info(
         "clips": [config.cell_clip, config.projection_clip],
         "encoder parameters": parameters(bilm.encoder),
         "reader parameters": parameters(bilm.lstms),
-        "softmax words": None if softmax is None else softmax.words,
+        "softmax words": None if softmax is None else softmax.num_words,
         "vocabulary": None if pretrained.vocabulary is None else len(pretrained.vocabulary),
         "split": pretrained.tokenizer,
         "hash": pretrained.fingerprint(),

@@ -55,6 +55,6 @@ def read_mixes(folders: Sequence[Path]) -> list["Shares"]:
     mixes = []
     for folder in folders:
         words = load_trained(folder).head.words
-        for place, shares in words.shares().items():
+        for place, shares in words.layer_weights().items():
             mixes.append(Shares(folder, place, words.layers, tuple(shares)))
     return mixes

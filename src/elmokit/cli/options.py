@@ -9,7 +9,7 @@ import typer
 
 import elmokit
 from elmokit.errors import InputError
-from elmokit.files import PACKED, STDIN, TextFile, read_lines
+from elmokit.files import COMPRESSED_SIGNATURES, STDIN, TextFile, read_lines
 
 if TYPE_CHECKING:
     from elmokit.embedder import Embedder
@@ -107,7 +107,7 @@ def count_lines(source: str | None, text: list[str] | None) -> int | None:
     ends, last = 0, b"\n"
     with open(source, "rb") as file:
         for block in iter(lambda: file.read(2**20), b""):
-            if file.tell() == len(block) and block.startswith(PACKED):
+            if file.tell() == len(block) and block.startswith(COMPRESSED_SIGNATURES):
                 return None
             ends += block.count(b"\n")
             last = block[-1:]

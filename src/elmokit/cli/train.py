@@ -57,7 +57,6 @@ def train(
 
     Example: elmo train ner --train train.conll --dev dev.conll --out ner --elmo both
     """
-    from elmokit.device import find_device  # noqa: PLC0415  (torch takes seconds)
     from elmokit.embedder import Embedder  # noqa: PLC0415
     from elmokit.pretrain.finetune import adapt as read_first  # noqa: PLC0415
     from elmokit.settings import to_toml  # noqa: PLC0415
@@ -65,6 +64,7 @@ def train(
     from elmokit.tasks.folder import text_for  # noqa: PLC0415
     from elmokit.tasks.learn import check_run, learn  # noqa: PLC0415
     from elmokit.tasks.settings import read_settings  # noqa: PLC0415
+    from elmokit.threads import find_device  # noqa: PLC0415  (torch takes seconds)
 
     if task not in TASKS:
         raise InputError(f"no task is called {task!r}, expected one of {', '.join(TASKS)}")

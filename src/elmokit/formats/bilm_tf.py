@@ -68,7 +68,7 @@ def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
         raise InputError(
             "an adaptive softmax has no place in bilm-tf's files; they hold a full or sampled one"
         )
-    words = None if model.softmax is None else model.softmax.words
+    words = None if model.softmax is None else model.softmax.num_words
     with h5py.File(weights, "w") as file:
         for dataset in _datasets(config, softmax_words=words):
             ours = [tensors[name].float().cpu().numpy() for name in dataset.parameters]

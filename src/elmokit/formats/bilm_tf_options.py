@@ -68,7 +68,7 @@ class Options:
         if cnn is not None:
             characters = CharacterConfig(
                 max_characters=cnn.max_characters_per_token,
-                num_characters=CharacterIndexer.SIZE,
+                num_characters=CharacterIndexer.NUM_CHARACTERS,
                 embedding_size=cnn.embedding.dim,
                 filters=cnn.filters,
                 activation=cnn.activation,
@@ -164,7 +164,7 @@ def write_options(pretrained: Pretrained, path: Path) -> None:
             "embedding": {"dim": config.characters.embedding_size},
             "filters": config.characters.filters,
             "max_characters_per_token": config.characters.max_characters,
-            "n_characters": CharacterIndexer.SIZE,
+            "n_characters": CharacterIndexer.NUM_CHARACTERS,
             "n_highway": config.characters.highway_layers,
         }
     path.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")

@@ -90,7 +90,7 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
         "elmokit",
         1,
         pretrained.tokenizer,
-        None if model.softmax is None else model.softmax.words,
+        None if model.softmax is None else model.softmax.num_words,
         model.bilm.config,
         model.softmax.cutoffs if isinstance(model.softmax, AdaptiveSoftmax) else None,
     )

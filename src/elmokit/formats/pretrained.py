@@ -63,9 +63,9 @@ class Pretrained:
                 f"the vocabulary has {words} words, but the word table {table} rows; "
                 "is it the vocabulary of this model?"
             )
-        if softmax is not None and words != softmax.words:
+        if softmax is not None and words != softmax.num_words:
             raise FormatError(
-                f"the vocabulary has {words} words, but the softmax {softmax.words} rows; "
+                f"the vocabulary has {words} words, but the softmax {softmax.num_words} rows; "
                 "is it the vocabulary of this model?"
             )
 

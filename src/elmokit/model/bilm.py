@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from elmokit.batching import Batch
 from elmokit.config import BiLMConfig, Direction
 from elmokit.errors import InputError
-from elmokit.model.char_cnn import CharacterEncoder, WordTable
+from elmokit.model.char_cnn import CharacterEncoder, WordEmbedding
 from elmokit.model.linear import Precision
 from elmokit.model.lstm import LSTMStack, LSTMWeights
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
@@ -32,7 +32,7 @@ class BiLM(nn.Module):
             self.encoder = CharacterEncoder(config.characters, config.projection_size)
         else:
             assert config.vocabulary_size is not None  # checked by the config
-            self.encoder = WordTable(config.vocabulary_size, config.projection_size)
+            self.encoder = WordEmbedding(config.vocabulary_size, config.projection_size)
         self.lstms = nn.ModuleList(LSTMStack(config) for _ in config.directions)
 
     @property
@@ -49,7 +49,7 @@ class BiLM(nn.Module):
 
     def forward(self, batch: Batch, state: "State | None" = None) -> "tuple[Tensor, State]":
         """All layers, (layers + 1, sentences, steps, vector_dim), 0 at padding; and the state."""
-        return self.read(self.encode(batch.chars), batch.words, state)
+        return self.run_lstms(self.encode(batch.chars), batch.words, state)
 
     def encode(self, chars: Tensor) -> Tensor:  # (types, width) -> (types, dim)
         """The vector of each word type; that of row 0, padding, is zero."""
@@ -62,7 +62,7 @@ class BiLM(nn.Module):
         readers = [reader for reader in self.lstms if isinstance(reader, LSTMStack)]
         return run_side_by_side([partial(reader.pack, precision) for reader in readers])
 
-    def read(
+    def run_lstms(
         self,
         types: Tensor,
         words: Tensor,
@@ -86,7 +86,7 @@ class BiLM(nn.Module):
             state = State.zeros(config, len(words), like=types)
         if state.sentences != len(words):
             raise InputError(f"a state of {state.sentences} sentences for {len(words)} sentences")
-        packing = Packing.of(words)
+        packing = PackedSteps.of(words)
         top = max(layers, default=0)
 
         order = packing.order
@@ -124,12 +124,14 @@ class BiLM(nn.Module):
         after = State(torch.stack(outputs), torch.stack(memories))
         return said.view(len(layers), *words.shape, said.shape[2]), after
 
-    def _worth_threads(self, packing: "Packing", products: Sequence[Sequence[LSTMWeights]]) -> bool:
+    def _worth_threads(
+        self, packing: "PackedSteps", products: Sequence[Sequence[LSTMWeights]]
+    ) -> bool:
         """Whether both directions at once, a thread each, are faster than one after the other."""
         rows = sum(packing.sizes) / max(1, len(packing.sizes))  # in an average step
         work = rows * 4 * self.config.cell_size * self.config.projection_size
         on_cpu = packing.order.device.type == "cpu"
-        return on_cpu and work >= products[0][0].recurrent.work_for_a_thread
+        return on_cpu and work >= products[0][0].recurrent.min_work_per_thread
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Packing:
+class PackedSteps:
     """Where the tokens of padded sentences stand when they are read step by step, longest first."""
 
     order: Tensor  # (sentences,), the longest first
@@ -187,7 +189,7 @@ class Packing:
     tokens: dict[Direction, Tensor]  # (tokens,), places in the flattened sentences
 
     @classmethod
-    def of(cls, words: Tensor) -> "Packing":
+    def of(cls, words: Tensor) -> "PackedSteps":
         """The packing of padded words, (sentences, steps)."""
         lengths, order = (words > 0).sum(1).sort(descending=True, stable=True)
         steps = torch.arange(words.shape[1], device=words.device)
@@ -205,7 +207,7 @@ class Packing:
 class LanguageModel(nn.Module):
     """A BiLM and, where it was kept, the softmax it was trained with.
 
-    With `share`, a word-level model predicts a word with the vector by which it reads it.
+    With `tie_weights`, a word-level model predicts a word with the vector by which it reads it.
     """
 
     def __init__(
@@ -213,26 +215,26 @@ class LanguageModel(nn.Module):
         bilm: BiLM,
         softmax: Softmax | AdaptiveSoftmax | None = None,
         *,
-        share: bool = False,
+        tie_weights: bool = False,
     ) -> None:
         super().__init__()
         self.bilm = bilm
         self.softmax = softmax
-        self._share = share
-        self.share_table()
+        self._tie_weights = tie_weights
+        self.copy_tied_embedding()
 
     @property
-    def shared_table(self) -> Tensor | None:
+    def tied_embedding(self) -> Tensor | None:
         """The vectors of words that are both read and predicted, if they are the same."""
-        if not self._share:
+        if not self._tie_weights:
             return None
-        assert isinstance(self.bilm.encoder, WordTable)
+        assert isinstance(self.bilm.encoder, WordEmbedding)
         return self.bilm.encoder.embedding.weight[1:]
 
-    def share_table(self) -> None:
+    def copy_tied_embedding(self) -> None:
         """Copy what was learnt of shared vectors to the softmax."""
-        if self._share:
+        if self._tie_weights:
             assert isinstance(self.softmax, Softmax)
-            assert self.shared_table is not None
+            assert self.tied_embedding is not None
             with torch.no_grad():
-                self.softmax.weight.copy_(self.shared_table)
+                self.softmax.weight.copy_(self.tied_embedding)

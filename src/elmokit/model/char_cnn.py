@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.config import CharacterConfig
-from elmokit.model.init import draw_normal
+from elmokit.model.init import init_normal
 from elmokit.threads import run_side_by_side
 
 # Without gradients, words are encoded this many at a time, so that every product has a shape
@@ -48,10 +48,10 @@ class CharacterEncoder(nn.Module):
             if config.activation == "relu":
                 nn.init.uniform_(layer.weight, -0.05, 0.05)
             else:
-                draw_normal(layer.weight, seen * config.embedding_size)
+                init_normal(layer.weight, seen * config.embedding_size)
             nn.init.zeros_(layer.bias)
         if self.projection is not None:
-            draw_normal(self.projection.weight, config.num_filters)
+            init_normal(self.projection.weight, config.num_filters)
             nn.init.zeros_(self.projection.bias)
 
     def forward(self, chars: Tensor) -> Tensor:  # (types, width) -> (types, dim)
@@ -126,7 +126,7 @@ class Highway(nn.Module):
         self.rework = nn.Linear(features, features)
         self.gate = nn.Linear(features, features)
         for layer in (self.rework, self.gate):
-            draw_normal(layer.weight, features)
+            init_normal(layer.weight, features)
         nn.init.zeros_(self.rework.bias)
         nn.init.constant_(self.gate.bias, -2.0)
 
@@ -136,7 +136,7 @@ class Highway(nn.Module):
         return torch.lerp(vectors, F.relu(self.rework(vectors)).to(vectors.dtype), gate)
 
 
-class WordTable(nn.Module):
+class WordEmbedding(nn.Module):
     """A vector per word of a vocabulary, for word-level models; row 0 is padding."""
 
     def __init__(self, words: int, dim: int) -> None:

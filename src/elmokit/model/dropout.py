@@ -1,4 +1,4 @@
-"""Dropout of inputs, recurrent weights and words."""
+"""Dropout of layer inputs, recurrent weights and whole words."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,45 +9,45 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Dropout:
-    """Each number is zero with probability `rate`, the others grow to keep the mean.
+    """Sets each number to zero with probability `rate`, and scales the others to keep the mean.
 
-    `locked` misses the same numbers of a row at each of its steps (Gal and Ghahramani 2016); else
-    every step draws anew, as bilm-tf did. `weights` is the share of a reader's recurrent weights
-    that is missing in a window, `words` that of its word types (Merity et al. 2018). Draws come
-    from `generator`, so that readers that learn at the same time do not disturb each other.
+    `variational` dropout draws one mask for a sequence and uses it at each of its steps (Gal and
+    Ghahramani 2016); otherwise every step has a mask of its own, as in bilm-tf. `weight_rate` is
+    the dropout rate of recurrent weights, and `word_rate` that of word types (Merity et al. 2018).
+    Masks are drawn from `generator`, so LSTMs that train at the same time do not affect each other.
     """
 
     rate: float
     generator: torch.Generator
-    locked: bool = False
-    weights: float = 0.0
-    words: float = 0.0
+    variational: bool = False
+    weight_rate: float = 0.0
+    word_rate: float = 0.0
 
-    def __call__(self, vectors: Tensor, sizes: Sequence[int]) -> Tensor:
-        """Packed vectors, (tokens, dim), of so many rows a step, with numbers missing."""
+    def __call__(self, vectors: Tensor, batch_sizes: Sequence[int]) -> Tensor:
+        """Dropout of packed vectors, (tokens, dim), with `batch_sizes` tokens at each step."""
         if self.rate == 0:
             return vectors
-        rows = max(sizes, default=0) if self.locked else len(vectors)
-        kept = self._kept((rows, vectors.shape[1]), self.rate, vectors)
-        if self.locked:
-            row = torch.cat([torch.arange(size) for size in sizes])
-            kept = kept[row.to(kept.device)]
-        return vectors * kept
+        rows = max(batch_sizes, default=0) if self.variational else len(vectors)
+        mask = self._mask((rows, vectors.shape[1]), self.rate, vectors)
+        if self.variational:
+            sequence = torch.cat([torch.arange(size) for size in batch_sizes])
+            mask = mask[sequence.to(mask.device)]
+        return vectors * mask
 
-    def of_weights(self, weight: Tensor) -> Tensor:
-        """A matrix with some of its weights missing."""
-        if self.weights == 0:
+    def drop_weights(self, weight: Tensor) -> Tensor:
+        """A weight matrix with some of its numbers set to zero."""
+        if self.weight_rate == 0:
             return weight
-        return weight * self._kept(weight.shape, self.weights, weight)
+        return weight * self._mask(weight.shape, self.weight_rate, weight)
 
-    def of_words(self, types: Tensor) -> Tensor:
-        """Word vectors, (types, dim), with some words missing."""
-        if self.words == 0:
+    def drop_words(self, types: Tensor) -> Tensor:
+        """Word vectors, (types, dim), with some of the words set to zero."""
+        if self.word_rate == 0:
             return types
-        return types * self._kept((len(types), 1), self.words, types)
+        return types * self._mask((len(types), 1), self.word_rate, types)
 
-    def _kept(self, shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
-        """What to multiply with: 0 for what is missing, and a little more than 1."""
-        kept = torch.empty(*shape, device=like.device)
-        kept.bernoulli_(1 - rate, generator=self.generator).div_(1 - rate)
-        return kept.to(like.dtype)
+    def _mask(self, shape: Sequence[int], rate: float, like: Tensor) -> Tensor:
+        """Factors: 0, or 1 / (1 - rate)."""
+        mask = torch.empty(*shape, device=like.device)
+        mask.bernoulli_(1 - rate, generator=self.generator).div_(1 - rate)
+        return mask.to(like.dtype)

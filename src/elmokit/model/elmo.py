@@ -44,8 +44,8 @@ class Elmo(nn.Module):
         l2: float = 0.0,
         weights: Sequence[float] | None = None,
         train_mix: bool = True,
-        train_readers: bool = False,
-        train_encoder: bool = False,
+        train_lstms: bool = False,
+        train_char_cnn: bool = False,
         boundaries: bool = False,
     ) -> None:
         super().__init__()
@@ -67,12 +67,12 @@ class Elmo(nn.Module):
         self.dropout = dropout
         self.boundaries = boundaries
         self.counts_boundaries = normalize == "allennlp"
-        bilm.encoder.requires_grad_(train_encoder)
+        bilm.encoder.requires_grad_(train_char_cnn)
         bilm.lstms.requires_grad_(False)
         for reader in bilm.lstms:
             assert isinstance(reader, LSTMStack)
             # Layers above the highest one asked for are never run.
-            reader.layers[: max(self.layers)].requires_grad_(train_readers)
+            reader.layers[: max(self.layers)].requires_grad_(train_lstms)
 
     def forward(
         self,
@@ -106,9 +106,9 @@ class Elmo(nn.Module):
         """λ‖w‖² of all mixes, for the loss."""
         return torch.stack([mix.penalty() for mix in self._mixes()]).sum()
 
-    def shares(self) -> list[list[float]]:
+    def layer_weights(self) -> list[list[float]]:
         """For each mix, the share of each layer."""
-        return [mix.shares.tolist() for mix in self._mixes()]
+        return [mix.layer_weights.tolist() for mix in self._mixes()]
 
     def _read(self, batch: Batch, state: State | None) -> tuple[Tensor, State]:
         """The layers to mix; a frozen part keeps no graph."""
@@ -116,7 +116,7 @@ class Elmo(nn.Module):
         with torch.set_grad_enabled(learning and _learns(self.bilm.encoder)):
             types = self.bilm.encode(batch.chars)
         with torch.set_grad_enabled(learning and _learns(self.bilm)):
-            return self.bilm.read(types, batch.words, state, layers=self.layers)
+            return self.bilm.run_lstms(types, batch.words, state, layers=self.layers)
 
     def _batch(self, text: Batch | Tensor | Sequence[Sequence[str]]) -> Batch:
         device = self.bilm.device
@@ -145,7 +145,7 @@ class Elmo(nn.Module):
         sentence = int((~torch.isfinite(vectors)).flatten(1).any(1).nonzero()[0])
         words = ""
         if self.bilm.config.characters is not None:
-            spell = CharacterIndexer(batch.chars.shape[1]).spell
+            spell = CharacterIndexer(batch.chars.shape[1]).decode
             places = batch.words[sentence, 1:].tolist()
             spelled = [spell(batch.chars[place].cpu()) for place in places if place > 0][:-1]
             words = " (" + " ".join(spelled)[:200] + ")"

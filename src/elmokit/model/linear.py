@@ -15,7 +15,7 @@ Precision = Literal["float32", "half", "int8"]
 _ROWS_LAID_OUT_FOR = 16
 
 # Float32 weights up to this many (4 MB) stay in the caches of two cores from step to step.
-NUMBERS_IN_CACHE = 2**20
+MAX_CACHED_WEIGHTS = 2**20
 
 # Numbers of rows at which a layout must give a row the same bits, whichever of them it is.
 _ROWS_TRIED = (1, 2, 3, 5, 8, 12, 16, 17, 24, 33, 48, 64, 100, 512)
@@ -30,7 +30,7 @@ _WORK_FOR_A_THREAD: dict[Precision, int] = {"float32": 2**19, "half": 2**22, "in
 class Product(Protocol):
     """A product with a fixed matrix: (rows, in) -> (rows, out)."""
 
-    work_for_a_thread: int  # multiplications in a step
+    min_work_per_thread: int  # multiplications in a step
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
         """The product; in `out`, where that is given."""
@@ -51,9 +51,9 @@ def pack_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Pr
                 f"precision is {precision!r}, but this torch has no FBGEMM; use 'float32'"
             )
         return QuantizedLinear(weight, bias, precision)
-    if weight.numel() <= NUMBERS_IN_CACHE:
+    if weight.numel() <= MAX_CACHED_WEIGHTS:
         turned = TransposedLinear(weight, bias)
-        if turned.keeps_bits():
+        if turned.is_batch_invariant():
             return turned
     if torch.backends.mkldnn.is_available():
         return PackedLinear(weight, bias)
@@ -63,7 +63,7 @@ def pack_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Pr
 class PlainLinear:
     """The product as torch does it: for learning, for other devices."""
 
-    work_for_a_thread = _WORK_FOR_A_THREAD["float32"]
+    min_work_per_thread = _WORK_FOR_A_THREAD["float32"]
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight, self._bias = weight, bias
@@ -78,7 +78,7 @@ class PlainLinear:
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
         """The product and `sums`, added up in `out`."""
-        add_product(sums, rows, self._weight.t(), out)
+        add_matmul(sums, rows, self._weight.t(), out)
 
 
 class AutocastLinear:
@@ -87,7 +87,7 @@ class AutocastLinear:
     Autocast itself does not reach products that write into a given tensor.
     """
 
-    work_for_a_thread = _WORK_FOR_A_THREAD["float32"]
+    min_work_per_thread = _WORK_FOR_A_THREAD["float32"]
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         self._weight, self._bias, self._dtype = weight.to(dtype).t(), bias, dtype
@@ -101,16 +101,16 @@ class AutocastLinear:
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
         """The product and `sums`, added up in `out`."""
-        add_product(sums, rows.to(self._dtype), self._weight, out)
+        add_matmul(sums, rows.to(self._dtype), self._weight, out)
 
 
-def product_type(rows: Tensor) -> torch.dtype:
+def matmul_dtype(rows: Tensor) -> torch.dtype:
     """The type in which rows are multiplied: autocast's, where it is on, or their own."""
     kind = rows.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
 
 
-def add_product(sums: Tensor, left: Tensor, right: Tensor, out: Tensor) -> Tensor:
+def add_matmul(sums: Tensor, left: Tensor, right: Tensor, out: Tensor) -> Tensor:
     """`sums` and the product, added up in `out`, which may have a longer type than the product."""
     if left.dtype == out.dtype:
         return torch.addmm(sums, left, right, out=out)
@@ -121,10 +121,10 @@ class TransposedLinear:
     """Few float32 weights, stored as (in, out): with few rows, faster than oneDNN's layout.
 
     A lone row would be multiplied by another kernel, so it is multiplied twice. Whether a row then
-    has the same bits beside any number of others depends on the CPU: `keeps_bits` tries it.
+    has the same bits beside any number of others depends on the CPU: `is_batch_invariant` tries it.
     """
 
-    work_for_a_thread = _WORK_FOR_A_THREAD["float32"]
+    min_work_per_thread = _WORK_FOR_A_THREAD["float32"]
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = weight.detach().t().contiguous()
@@ -143,7 +143,7 @@ class TransposedLinear:
         """The product and `sums`, added up in `out`."""
         torch.add(sums, self(rows), out=out)
 
-    def keeps_bits(self) -> bool:
+    def is_batch_invariant(self) -> bool:
         """Whether a row has the same bits at every number of rows tried, also in another place."""
         drawn = torch.Generator().manual_seed(0)
         most = max(_ROWS_TRIED) + len(_ROWS_TRIED)
@@ -163,7 +163,7 @@ class PackedLinear:
     multiplied twice, which takes no longer, as the time goes into reading the weights.
     """
 
-    work_for_a_thread = _WORK_FOR_A_THREAD["float32"]
+    min_work_per_thread = _WORK_FOR_A_THREAD["float32"]
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS_LAID_OUT_FOR)
@@ -194,7 +194,7 @@ class QuantizedLinear:
         self, weight: Tensor, bias: Tensor | None, precision: Literal["half", "int8"]
     ) -> None:
         quantized = torch.ops.quantized
-        self.work_for_a_thread = _WORK_FOR_A_THREAD[precision]
+        self.min_work_per_thread = _WORK_FOR_A_THREAD[precision]
         weight, bias = weight.detach(), None if bias is None else bias.detach()
         self._arguments: tuple[Any, ...]
         if precision == "half":

@@ -16,8 +16,8 @@ from elmokit.model.linear import (
     PlainLinear,
     Precision,
     Product,
+    matmul_dtype,
     pack_linear,
-    product_type,
 )
 from elmokit.threads import torch_threads
 
@@ -125,7 +125,7 @@ class LSTMFunction(torch.autograd.Function):
         trace = SavedActivations(
             vectors.new_empty(tokens, 4 * cell_dim), vectors.new_empty(tokens, cell_dim)
         )
-        dtype = product_type(vectors)
+        dtype = matmul_dtype(vectors)
         products = plain_products(input_weight, recurrent_weight, bias, projection, dtype)
         read = lstm_forward(products, vectors, sizes, output, memory, clips, trace)
         ctx.save_for_backward(
@@ -359,7 +359,7 @@ class ProjectedLSTM(nn.Module):
             output,
             memory,
             self.input_weight,
-            dropout.of_weights(self.recurrent_weight) if dropout else self.recurrent_weight,
+            dropout.drop_weights(self.recurrent_weight) if dropout else self.recurrent_weight,
             self._whole_bias(),
             self.projection,
             sizes,

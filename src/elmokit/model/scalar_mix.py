@@ -55,7 +55,7 @@ class ScalarMix(nn.Module):
         return mix_layers(layers, self.weights, self.scale, self.normalize, mask)
 
     @property
-    def shares(self) -> Tensor:  # (layers,)
+    def layer_weights(self) -> Tensor:  # (layers,)
         """The softmax of the weights: each layer's share, 1 in all."""
         return torch.softmax(self.weights, 0)
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from elmokit.errors import ConfigError
-from elmokit.model.init import draw_normal
-from elmokit.model.linear import add_product, product_type
+from elmokit.model.init import init_normal
+from elmokit.model.linear import add_matmul, matmul_dtype
 from elmokit.threads import run_side_by_side
 
 # So many logits are worked out at once, 16 MB of them, but those of some vectors at least: malloc
@@ -30,10 +30,10 @@ class Softmax(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(words, dim))
         self.bias = nn.Parameter(torch.zeros(words))
-        draw_normal(self.weight, dim)
+        init_normal(self.weight, dim)
 
     @property
-    def words(self) -> int:
+    def num_words(self) -> int:
         """How many words it knows."""
         return len(self.bias)
 
@@ -43,7 +43,7 @@ class Softmax(nn.Module):
 
     def log_likelihood(self, vectors: Tensor, targets: Tensor) -> Tensor:
         """The logarithm of each target's probability: (tokens, dim), (tokens,) -> (tokens,)."""
-        rows = max(_LEAST_ROWS, _LOGITS_AT_ONCE // self.words)
+        rows = max(_LEAST_ROWS, _LOGITS_AT_ONCE // self.num_words)
 
         def losses(vectors: Tensor, targets: Tensor) -> Tensor:
             logits = F.linear(vectors, self.weight, self.bias)
@@ -59,13 +59,13 @@ class Softmax(nn.Module):
         if torch.is_grad_enabled() or vectors.device.type != "cpu":
             return F.linear(vectors, self.weight, self.bias)
         words = max(1, _WEIGHTS_AT_ONCE // self.weight.shape[1])
-        logits = vectors.new_empty(*vectors.shape[:-1], self.words)
+        logits = vectors.new_empty(*vectors.shape[:-1], self.num_words)
 
         def fill(start: int) -> None:
             some = slice(start, start + words)
             logits[..., some] = F.linear(vectors, self.weight[some], self.bias[some])
 
-        run_side_by_side([partial(fill, start) for start in range(0, self.words, words)])
+        run_side_by_side([partial(fill, start) for start in range(0, self.num_words, words)])
         return logits
 
 
@@ -83,7 +83,7 @@ class AdaptiveSoftmax(nn.Module):
                 f"{4 ** len(cutoffs)} or more, but it is {dim}"
             )
         self.cutoffs = cutoffs
-        self.words = words
+        self.num_words = words
         self.classes = nn.AdaptiveLogSoftmaxWithLoss(
             dim, words, list(cutoffs), div_value=4.0, head_bias=True
         )
@@ -91,7 +91,7 @@ class AdaptiveSoftmax(nn.Module):
     def forward(self, vectors: Tensor) -> Tensor:  # (..., dim) -> (..., words)
         """The logarithm of each word's probability."""
         flat: Tensor = self.classes.log_prob(vectors.reshape(-1, vectors.shape[-1]))
-        return flat.view(*vectors.shape[:-1], self.words)
+        return flat.view(*vectors.shape[:-1], self.num_words)
 
     def log_likelihood(self, vectors: Tensor, targets: Tensor) -> Tensor:
         """The logarithm of each target's probability: (tokens, dim), (tokens,) -> (tokens,)."""
@@ -99,19 +99,19 @@ class AdaptiveSoftmax(nn.Module):
         return likelihood
 
 
-class Sample(NamedTuple):
+class NegativeSample(NamedTuple):
     """Words drawn as wrong answers, and the logarithm of how often each word was to be expected."""
 
-    words: Tensor  # (negatives,)
-    log_expected: Tensor  # (all words,)
+    word_ids: Tensor  # (negatives,)
+    log_expected_counts: Tensor  # (all words,)
 
     @classmethod
-    def all_of(cls, words: int, like: Tensor) -> "Sample":
+    def entire_vocabulary(cls, words: int, like: Tensor) -> "NegativeSample":
         """Every word: the loss is then that of the full softmax."""
         return cls(torch.arange(words, device=like.device), like.new_zeros(words))
 
 
-def draw_sample(words: int, negatives: int, generator: torch.Generator) -> Sample:
+def sample_negatives(words: int, negatives: int, generator: torch.Generator) -> NegativeSample:
     """Distinct words, the commoner the likelier: log-uniform over ids in order of frequency.
 
     As TensorFlow draws: again and again, until there are enough different ones.
@@ -131,24 +131,24 @@ def draw_sample(words: int, negatives: int, generator: torch.Generator) -> Sampl
     tries = int(first[order[negatives - 1]]) + 1
     probability = (logs[1:] - logs[:-1]) / math.log(words + 1)
     expected = -torch.expm1(tries * torch.log1p(-probability))
-    return Sample(order[:negatives], expected.log().float())
+    return NegativeSample(order[:negatives], expected.log().float())
 
 
 def sampled_loss(
-    vectors: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, sample: Sample
+    vectors: Tensor, targets: Tensor, weight: Tensor, bias: Tensor, sample: NegativeSample
 ) -> Tensor:
     """The sum of each target's negative log likelihood among the sample: a number.
 
     (tokens, dim), (tokens,), (words, dim), (words,). A target that was also drawn as a wrong answer
     is counted once.
     """
-    offsets = bias - sample.log_expected
+    offsets = bias - sample.log_expected_counts
     place = torch.full((len(bias),), -1, device=targets.device)
-    place[sample.words] = torch.arange(len(sample.words), device=targets.device)
+    place[sample.word_ids] = torch.arange(len(sample.word_ids), device=targets.device)
     loss: Tensor = _SampledLoss.apply(  # type: ignore[no-untyped-call]
         vectors,
-        F.embedding(sample.words, weight),
-        offsets[sample.words],
+        F.embedding(sample.word_ids, weight),
+        offsets[sample.word_ids],
         F.embedding(targets, weight),
         offsets[targets],
         place[targets],
@@ -180,13 +180,13 @@ class _SampledLoss(torch.autograd.Function):
         loss = vectors.new_zeros((), dtype=torch.float64)
         at_once = max(_LEAST_ROWS, _LOGITS_AT_ONCE // max(1, len(wrong)))
         logits = vectors.new_empty(min(at_once, len(vectors)), len(wrong))
-        dtype = product_type(vectors)
+        dtype = matmul_dtype(vectors)
         short_wrong = wrong.to(dtype)
         for begin in range(0, len(vectors), at_once):
             at = slice(begin, begin + at_once)
             now = vectors[at]
             short_now = now.to(dtype)
-            scores = add_product(wrong_offsets, short_now, short_wrong.t(), out=logits[: len(now)])
+            scores = add_matmul(wrong_offsets, short_now, short_wrong.t(), out=logits[: len(now)])
             hits = (same[at] >= 0).nonzero().flatten()
             scores[hits, same[at][hits]] = -math.inf
             score = (now * right[at]).sum(1).add_(right_offsets[at])
@@ -199,8 +199,8 @@ class _SampledLoss(torch.autograd.Function):
             scores.div_(total[:, None])
             torch.sub(alone / total, 1, out=doubt[at])
             short_scores, own = scores.to(dtype), doubt[at][:, None] * right[at]
-            add_product(own, short_scores, short_wrong, out=vectors_grad[at])
-            add_product(wrong_grad, short_scores.t(), short_now, out=wrong_grad)
+            add_matmul(own, short_scores, short_wrong, out=vectors_grad[at])
+            add_matmul(wrong_grad, short_scores.t(), short_now, out=wrong_grad)
             offsets_grad.add_(scores.sum(0))
             torch.mul(doubt[at][:, None], now, out=right_grad[at])
         ctx.save_for_backward(vectors_grad, wrong_grad, offsets_grad, right_grad, doubt)

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from elmokit.device import find_device
 from elmokit.errors import ConfigError, RankError
+from elmokit.threads import find_device
 
 # A rank that has not been heard of for so long is lost, and the run ends.
 _PATIENCE = timedelta(minutes=30)

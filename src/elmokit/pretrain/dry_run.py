@@ -10,7 +10,6 @@ import torch
 
 from elmokit import formats
 from elmokit.atomic import write_checkpoint
-from elmokit.device import find_device
 from elmokit.errors import FormatError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.memory import peak_bytes
@@ -21,6 +20,7 @@ from elmokit.pretrain.run import Run
 from elmokit.pretrain.run_dir import RunFolder
 from elmokit.pretrain.settings import PretrainingSettings
 from elmokit.pretrain.validation import validate
+from elmokit.threads import find_device
 
 _UPDATES_TIMED = 3
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from elmokit.files import Opened, TextFile
+from elmokit.files import TextFile, TextReader
 
 BLOCK_BYTES = 2**22
 # More than the longest line or paragraph that is text, whatever its characters.
@@ -70,8 +70,8 @@ def read_blocks(
                         hold_out = held_out_words < HELD_OUT_WORDS
                 gathered.add(file.name, paragraph, held_out=held_out)
                 if gathered.bytes >= BLOCK_BYTES:
-                    yield gathered.block(opened.place())
-            gathered.end_file(opened.place(), empty=file.name if empty else None)
+                    yield gathered.block(opened.bytes_read())
+            gathered.end_file(opened.bytes_read(), empty=file.name if empty else None)
     if gathered.bytes or gathered.empty_files:
         yield gathered.block(0)
 
@@ -81,7 +81,7 @@ class _Paragraph(NamedTuple):
     text: bytes  # what is longer than text may be is cut
 
 
-def _lines(opened: Opened) -> Iterator[_Paragraph]:
+def _lines(opened: TextReader) -> Iterator[_Paragraph]:
     number = 0
     while text := opened.read_line(LONGEST_BYTES + 2):
         number += 1
@@ -91,7 +91,7 @@ def _lines(opened: Opened) -> Iterator[_Paragraph]:
         yield _Paragraph(number, text if text.endswith(b"\n") else text + b"\n")
 
 
-def _paragraphs(opened: Opened) -> Iterator[_Paragraph]:
+def _paragraphs(opened: TextReader) -> Iterator[_Paragraph]:
     """Lines up to a blank one, that included."""
     first, gathered, size = 1, list[bytes](), 0
     for number, text in _lines(opened):

@@ -14,7 +14,7 @@ from torch import Tensor
 from elmokit.model.bilm import LanguageModel, State
 from elmokit.model.char_cnn import CharacterEncoder
 from elmokit.model.dropout import Dropout
-from elmokit.model.softmax import AdaptiveSoftmax, Sample, Softmax, sampled_loss
+from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax, sampled_loss
 from elmokit.threads import allowed_threads, run_side_by_side, torch_threads, using_threads
 
 
@@ -79,7 +79,7 @@ class DirectionInput:
     targets: Tensor  # (lanes * steps,), words of the softmax
     segments: Segments
     dropout: Dropout
-    sample: Sample | None  # wrong answers; None for a softmax that needs none
+    sample: NegativeSample | None  # wrong answers; None for a softmax that needs none
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def add_gradients(
         fresh = segments.fresh[:, None]
         with torch.autocast(chars.device.type, torch.bfloat16, enabled=short):
             read, output, memory = bilm.lstms[direction](
-                F.embedding(reading.words[segments.tokens], reading.dropout.of_words(vectors)),
+                F.embedding(reading.words[segments.tokens], reading.dropout.drop_words(vectors)),
                 segments.sizes,
                 outputs[direction][:, segments.lanes].masked_fill(fresh, 0),
                 memories[direction][:, segments.lanes].masked_fill(fresh, 0),
@@ -176,9 +176,9 @@ class _Answers:
             return
         # Only the rows that are asked for take part: few of a large table.
         self._table = softmax.weight if table is None else table
-        asked = [r.targets for r in readings] + [r.sample.words for r in readings if r.sample]
+        asked = [r.targets for r in readings] + [r.sample.word_ids for r in readings if r.sample]
         self._rows = torch.cat(asked).unique()
-        self._place = self._rows.new_zeros(softmax.words)
+        self._place = self._rows.new_zeros(softmax.num_words)
         self._place[self._rows] = torch.arange(len(self._rows), device=self._rows.device)
         self._weight = self._table.detach()[self._rows].requires_grad_()
         self._bias = softmax.bias.detach()[self._rows].requires_grad_()
@@ -186,7 +186,7 @@ class _Answers:
     @classmethod
     def of(cls, model: LanguageModel, readings: Sequence[DirectionInput]) -> "_Answers":
         assert model.softmax is not None
-        return cls(model.softmax, readings, model.shared_table)
+        return cls(model.softmax, readings, model.tied_embedding)
 
     def loss(self, direction: int, vectors: Tensor, tokens: Tensor) -> Tensor:
         reading = self._readings[direction]
@@ -195,7 +195,9 @@ class _Answers:
             with torch.autocast(vectors.device.type, enabled=False):
                 return -self._softmax.log_likelihood(vectors, targets).sum()
         assert reading.sample is not None
-        sample = Sample(self._place[reading.sample.words], reading.sample.log_expected[self._rows])
+        sample = NegativeSample(
+            self._place[reading.sample.word_ids], reading.sample.log_expected_counts[self._rows]
+        )
         return sampled_loss(vectors, self._place[targets], self._weight, self._bias, sample)
 
     def faulty_lanes(self, direction: int, vectors: Tensor, segments: Segments) -> list[int]:

@@ -11,7 +11,7 @@ from elmokit.errors import ConfigError, NumericError
 from elmokit.formats.pretrained import Pretrained, parameter_name, stored_name
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.dropout import Dropout
-from elmokit.model.softmax import AdaptiveSoftmax, Sample, Softmax, draw_sample
+from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax, sample_negatives
 from elmokit.pretrain.checkpoint import Checkpoint
 from elmokit.pretrain.corpus import UNKNOWN_ID, Corpus
 from elmokit.pretrain.distributed import Ranks
@@ -234,23 +234,23 @@ class Run:
             Dropout(
                 settings.dropout,
                 generator,
-                locked=settings.locked,
-                weights=settings.weight_dropout,
-                words=settings.word_dropout,
+                variational=settings.locked,
+                weight_rate=settings.weight_dropout,
+                word_rate=settings.word_dropout,
             ),
             self._sample(seed),
         )
 
-    def _sample(self, seed: tuple[int, ...]) -> Sample | None:
+    def _sample(self, seed: tuple[int, ...]) -> NegativeSample | None:
         words, negatives = len(self.corpus.vocabulary), self.settings.negatives
         if self.settings.softmax == "adaptive":
             return None
         if not self.samples:
-            return Sample.all_of(words, like=next(self.model.parameters()))
+            return NegativeSample.entire_vocabulary(words, like=next(self.model.parameters()))
         generator = torch.Generator()
         generator.manual_seed(_one_number(_SAMPLE, *seed))
-        drawn, log_expected = draw_sample(words, negatives, generator)
-        return Sample(drawn.to(self._device), log_expected.to(self._device))
+        drawn, log_expected_counts = sample_negatives(words, negatives, generator)
+        return NegativeSample(drawn.to(self._device), log_expected_counts.to(self._device))
 
     @property
     def _sparse(self) -> bool:
@@ -296,7 +296,7 @@ def make_model(settings: PretrainingSettings, words: int) -> LanguageModel:
         if settings.softmax == "adaptive"
         else Softmax(words, settings.dim)
     )
-    return LanguageModel(BiLM(settings.bilm(words)), softmax, share=settings.share)
+    return LanguageModel(BiLM(settings.bilm(words)), softmax, tie_weights=settings.share)
 
 
 def _check_bfloat16(device: torch.device) -> None:

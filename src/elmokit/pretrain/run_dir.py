@@ -85,7 +85,7 @@ class RunFolder:
         """Put the model in place of the best one so far."""
         if not self.writes:
             return
-        run.model.share_table()
+        run.model.copy_tied_embedding()
         new, old, place = (self.path / name for name in (".model.new", ".model.old", MODEL))
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)

@@ -8,7 +8,14 @@ from typing import Any, Literal
 from elmokit.config import PUBLISHED_FILTERS, BiLMConfig, CharacterConfig, Direction, make_record
 from elmokit.errors import ConfigError
 from elmokit.formats.bilm_tf_options import read_training_options
-from elmokit.settings import check_ranges, parse_toml, read_toml, replaced, says, to_toml
+from elmokit.settings import (
+    check_ranges,
+    override_settings,
+    parse_toml,
+    read_toml,
+    setting,
+    to_toml,
+)
 
 _POSITIVE = (
     "lanes", "steps", "negatives", "accumulate", "encoder_every", "log_every", "learning_rate",
@@ -25,66 +32,68 @@ _SHARES, _BELOW_ONE = ("reset", "final_rate"), ("dropout", "weight_dropout", "wo
 class PretrainingSettings:
     """Every number of a pretraining run: the model's shape, the softmax, the text, the learning."""
 
-    dim: int = says("size of a word vector and of a reader's output", 128)
-    cell_dim: int = says("size of a reader's memory", 1024)
-    layers: int = says("layers of each reader", 2)
-    skip: bool = says("each layer from the second on adds what it read", True)
-    cell_clip: float = says("largest number in a memory; 0 for no limit", 3.0)
-    output_clip: float = says("largest number in an output; 0 for no limit", 3.0)
-    directions: Literal["both", "forward", "backward"] = says("which readers there are", "both")
-    input: Literal["characters", "words"] = says("what is read of a word", "characters")
-    width: int = says("characters a word has at most, with its two marks", 50)
-    character_dim: int = says("size of a character's vector", 16)
-    filters: tuple[tuple[int, int], ...] = says(
+    dim: int = setting("size of a word vector and of a reader's output", 128)
+    cell_dim: int = setting("size of a reader's memory", 1024)
+    layers: int = setting("layers of each reader", 2)
+    skip: bool = setting("each layer from the second on adds what it read", True)
+    cell_clip: float = setting("largest number in a memory; 0 for no limit", 3.0)
+    output_clip: float = setting("largest number in an output; 0 for no limit", 3.0)
+    directions: Literal["both", "forward", "backward"] = setting("which readers there are", "both")
+    input: Literal["characters", "words"] = setting("what is read of a word", "characters")
+    width: int = setting("characters a word has at most, with its two marks", 50)
+    character_dim: int = setting("size of a character's vector", 16)
+    filters: tuple[tuple[int, int], ...] = setting(
         "(characters seen, features) of each filter", PUBLISHED_FILTERS
     )
-    activation: Literal["relu", "tanh"] = says("of the filters", "relu")
-    highways: int = says("highway layers after the filters", 1)
+    activation: Literal["relu", "tanh"] = setting("of the filters", "relu")
+    highways: int = setting("highway layers after the filters", 1)
 
-    softmax: Literal["sampled", "full", "adaptive"] = says("how words are predicted", "sampled")
-    negatives: int = says("wrong answers drawn for each direction and window", 8192)
-    cutoffs: tuple[int, ...] = says("first words of the adaptive softmax's classes", (4000, 20000))
-    share: bool = says("words are predicted with the vectors by which they are read", False)
-    table: Literal["auto", "sparse", "dense"] = says("gradient of the softmax's table", "auto")
+    softmax: Literal["sampled", "full", "adaptive"] = setting("how words are predicted", "sampled")
+    negatives: int = setting("wrong answers drawn for each direction and window", 8192)
+    cutoffs: tuple[int, ...] = setting(
+        "first words of the adaptive softmax's classes", (4000, 20000)
+    )
+    share: bool = setting("words are predicted with the vectors by which they are read", False)
+    table: Literal["auto", "sparse", "dense"] = setting("gradient of the softmax's table", "auto")
 
-    lanes: int = says("texts read side by side, over all ranks", 128)
-    steps: int = says("words of a window; gradients end at its edge", 20)
-    reset: float = says("probability that a lane starts a sentence from zero", 0.5)
-    shuffle: Literal["sentences", "shards", "none"] = says("what each epoch mixes", "sentences")
-    streams: Literal["same", "independent"] = says(
+    lanes: int = setting("texts read side by side, over all ranks", 128)
+    steps: int = setting("words of a window; gradients end at its edge", 20)
+    reset: float = setting("probability that a lane starts a sentence from zero", 0.5)
+    shuffle: Literal["sentences", "shards", "none"] = setting("what each epoch mixes", "sentences")
+    streams: Literal["same", "independent"] = setting(
         "whether both readers read the same sentences at the same time", "same"
     )
-    start: float = says("how much of the text is passed over first, in epochs", 0.0)
-    epochs: float = says("how often the text is read", 10.0)
-    updates: int = says("how many updates instead, if not 0", 0)
+    start: float = setting("how much of the text is passed over first, in epochs", 0.0)
+    epochs: float = setting("how often the text is read", 10.0)
+    updates: int = setting("how many updates instead, if not 0", 0)
 
-    dropout: float = says("share of numbers missing before each layer and the softmax", 0.1)
-    locked: bool = says("the same numbers are missing at each step of a window", False)
-    weight_dropout: float = says("share of recurrent weights missing in a window", 0.0)
-    word_dropout: float = says("share of word types missing in a window", 0.0)
+    dropout: float = setting("share of numbers missing before each layer and the softmax", 0.1)
+    locked: bool = setting("the same numbers are missing at each step of a window", False)
+    weight_dropout: float = setting("share of recurrent weights missing in a window", 0.0)
+    word_dropout: float = setting("share of word types missing in a window", 0.0)
 
-    optimizer: Literal["adagrad", "adamw"] = says("how gradients change weights", "adagrad")
-    learning_rate: float = says("size of an update", 0.2)
-    accumulator: float = says("what Adagrad's sums start from", 1.0)
-    decay: float = says("AdamW's weight decay", 0.01)
-    beta: float = says("AdamW's memory of squared gradients", 0.99)
-    warm_up: int = says("updates until the learning rate is reached", 0)
-    schedule: Literal["constant", "linear", "cosine"] = says(
+    optimizer: Literal["adagrad", "adamw"] = setting("how gradients change weights", "adagrad")
+    learning_rate: float = setting("size of an update", 0.2)
+    accumulator: float = setting("what Adagrad's sums start from", 1.0)
+    decay: float = setting("AdamW's weight decay", 0.01)
+    beta: float = setting("AdamW's memory of squared gradients", 0.99)
+    warm_up: int = setting("updates until the learning rate is reached", 0)
+    schedule: Literal["constant", "linear", "cosine"] = setting(
         "how the learning rate falls", "constant"
     )
-    final_rate: float = says("share of the learning rate that is left at the end", 0.05)
-    clip_norm: float = says("largest length of all gradients together; 0 for no limit", 10.0)
-    accumulate: int = says("windows whose gradients make one update", 1)
-    encoder_every: int = says("updates of which one changes the encoder too", 1)
-    precision: Literal["float32", "bfloat16"] = says("of most products", "float32")
+    final_rate: float = setting("share of the learning rate that is left at the end", 0.05)
+    clip_norm: float = setting("largest length of all gradients together; 0 for no limit", 10.0)
+    accumulate: int = setting("windows whose gradients make one update", 1)
+    encoder_every: int = setting("updates of which one changes the encoder too", 1)
+    precision: Literal["float32", "bfloat16"] = setting("of most products", "float32")
 
-    validate_every: int = says("updates between validations; 0 for none but the last", 1000)
-    validate_words: int = says("held-out words of a validation; 0: all", 50000)
-    patience: int = says("validations without a better one before stopping; 0: never", 0)
-    checkpoint_minutes: float = says("time between checkpoints", 10.0)
-    log_every: int = says("updates between lines of the log", 50)
-    seed: int = says("of every random choice", 0)
-    threads: int = says("threads to compute with; 0 for one a CPU that the process may use", 0)
+    validate_every: int = setting("updates between validations; 0 for none but the last", 1000)
+    validate_words: int = setting("held-out words of a validation; 0: all", 50000)
+    patience: int = setting("validations without a better one before stopping; 0: never", 0)
+    checkpoint_minutes: float = setting("time between checkpoints", 10.0)
+    log_every: int = setting("updates between lines of the log", 50)
+    seed: int = setting("of every random choice", 0)
+    threads: int = setting("threads to compute with; 0 for one a CPU that the process may use", 0)
 
     def __post_init__(self) -> None:
         check_ranges(
@@ -189,7 +198,7 @@ def read_settings(source: str | Path | None, given: Mapping[str, str]) -> Pretra
     if preset not in PRESETS:
         raise ConfigError(f"no preset is called {preset!r}, expected one of {sorted(PRESETS)}")
     name = "the settings" if source is None else str(source)
-    return replaced(PRESETS[preset], values, given, name)
+    return override_settings(PRESETS[preset], values, given, name)
 
 
 def parse_settings(toml: str, name: str) -> PretrainingSettings:

@@ -38,7 +38,7 @@ def validate(
         # Stretches of ten sentences: carrying a state needs neighbours.
         stride = -(-sum(len(sentence) for sentence in sentences) // words)
         sentences = [s for place, s in enumerate(sentences) if place // 10 % stride == 0]
-    pretrained.model.share_table()
+    pretrained.model.copy_tied_embedding()
     return Validation(
         perplexity(pretrained, sentences, state="zero", show_progress_bar=False),
         perplexity(pretrained, sentences, state="carry", show_progress_bar=False),

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from elmokit.files import Opened, TextFile, read_lines
+from elmokit.files import TextFile, TextReader, read_lines
 from elmokit.tokenizers import get_tokenizer, split_on_whitespace
 
 Unit = Literal["sentences", "paragraphs", "words"]  # what has a vector
@@ -49,7 +49,7 @@ def read_passages(files: Iterable[TextFile], *, split: str, unit: Unit) -> Itera
                         yield passage
 
 
-def _raw_lines(opened: Opened) -> Iterator[bytes]:
+def _raw_lines(opened: TextReader) -> Iterator[bytes]:
     return iter(lambda: opened.read_line(-1), b"")
 
 

@@ -51,7 +51,7 @@ def read_layer_weights(folders: Iterable[Path]) -> list[LearnedLayerWeights]:
         for folder in folders
         for trained in [load_trained(folder)]
         for words in [trained.head.words]
-        for place, shares in words.shares().items()
+        for place, shares in words.layer_weights().items()
     ]
 
 

@@ -12,7 +12,6 @@ import torch
 from elmokit import formats
 from elmokit.atomic import rename_atomically, write_atomically
 from elmokit.config import read_record
-from elmokit.device import find_device
 from elmokit.embedder import Embedder
 from elmokit.errors import ConfigError, FormatError, InputError, OutputError
 from elmokit.formats.native import pack_tensors, read_tensors
@@ -26,7 +25,7 @@ from elmokit.tasks.plain import words_by
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task import Head, Task
 from elmokit.tasks.words import Sentence, WordVectors
-from elmokit.threads import using_threads
+from elmokit.threads import find_device, using_threads
 
 TASK = "task.json"
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from elmokit.atomic import DirectoryLock, write_atomically
-from elmokit.device import find_device
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, NumericError, OutputError
 from elmokit.formats.pretrained import Pretrained
@@ -35,7 +34,7 @@ from elmokit.tasks.lexicon import Lexicon, check_vectors, read_vectors
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task import Head, Task
 from elmokit.tasks.words import Sentence
-from elmokit.threads import using_threads
+from elmokit.threads import find_device, using_threads
 
 _MIX_PACE, _BILM_PACE = 10.0, 0.1  # times the learning rate
 # Texts and words, at most, that tell how large the numbers of layers are.

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from elmokit.errors import ConfigError
-from elmokit.settings import check_ranges, read_toml, replaced, says
+from elmokit.settings import check_ranges, override_settings, read_toml, setting
 from elmokit.tokenizers import check_tokenizer
 
 
@@ -14,33 +14,33 @@ from elmokit.tokenizers import check_tokenizer
 class TaskSettings:
     """Every number of a supervised run: what is read of a word, the head's size, the learning."""
 
-    elmo: Literal["none", "input", "output", "both"] = says(
+    elmo: Literal["none", "input", "output", "both"] = setting(
         "where the mixed layers go in: nowhere is the baseline", "input"
     )
-    layers: tuple[int, ...] = says("layers to mix, [0, 2] for two; none for all", ())
-    l2: float = says("λ of the penalty λ‖w‖² on the mixes' weights", 0.001)
-    elmo_dropout: float = says("share of the mix's numbers missing in learning", 0.5)
-    by_sentence: bool = says("the biLM reads a text sentence by sentence, not as a whole", True)
-    tune: bool = says("the biLM learns too, instead of staying frozen", False)
+    layers: tuple[int, ...] = setting("layers to mix, [0, 2] for two; none for all", ())
+    l2: float = setting("λ of the penalty λ‖w‖² on the mixes' weights", 0.001)
+    elmo_dropout: float = setting("share of the mix's numbers missing in learning", 0.5)
+    by_sentence: bool = setting("the biLM reads a text sentence by sentence, not as a whole", True)
+    tune: bool = setting("the biLM learns too, instead of staying frozen", False)
 
-    split: str = says("how raw text becomes words, in files and when asked; none: as usual", "")
-    word_dim: int = says("size of a vector for each word of the training text; 0 for none", 100)
-    vectors: str = says("a file of word vectors to begin with, word2vec's or GloVe's text", "")
-    freeze_vectors: bool = says("the vectors of that file do not learn", False)
-    characters: int = says("features of each filter over a word's characters; 0 for none", 32)
+    split: str = setting("how raw text becomes words, in files and when asked; none: as usual", "")
+    word_dim: int = setting("size of a vector for each word of the training text; 0 for none", 100)
+    vectors: str = setting("a file of word vectors to begin with, word2vec's or GloVe's text", "")
+    freeze_vectors: bool = setting("the vectors of that file do not learn", False)
+    characters: int = setting("features of each filter over a word's characters; 0 for none", 32)
 
-    hidden: int = says("size of the memory of a reader of the head, each way", 128)
-    depth: int = says("layers of that reader", 1)
-    dropout: float = says("share of numbers missing in learning", 0.5)
-    crf: bool = says("tags are chosen together, not one by one (ner, chunking, pos)", True)
+    hidden: int = setting("size of the memory of a reader of the head, each way", 128)
+    depth: int = setting("layers of that reader", 1)
+    dropout: float = setting("share of numbers missing in learning", 0.5)
+    crf: bool = setting("tags are chosen together, not one by one (ner, chunking, pos)", True)
 
-    epochs: int = says("how often the examples are read", 15)
-    patience: int = says("epochs without a better one before stopping; 0 for never", 0)
-    words_per_batch: int = says("words of the examples of an update, at most", 1000)
-    learning_rate: float = says("size of the first update; it falls to 0 by the last", 0.002)
-    decay: float = says("AdamW's weight decay", 0.0)
-    clip_norm: float = says("largest length of all gradients together", 5.0)
-    seed: int = says("of every random choice", 0)
+    epochs: int = setting("how often the examples are read", 15)
+    patience: int = setting("epochs without a better one before stopping; 0 for never", 0)
+    words_per_batch: int = setting("words of the examples of an update, at most", 1000)
+    learning_rate: float = setting("size of the first update; it falls to 0 by the last", 0.002)
+    decay: float = setting("AdamW's weight decay", 0.0)
+    clip_norm: float = setting("largest length of all gradients together", 5.0)
+    seed: int = setting("of every random choice", 0)
 
     def __post_init__(self) -> None:
         check_ranges(
@@ -90,4 +90,4 @@ def read_settings(
     """A task's settings, some replaced by those of a TOML file, and then by given ones."""
     values = {} if source is None else read_toml(source)
     name = "the settings" if source is None else str(source)
-    return replaced(start, values, given, name)
+    return override_settings(start, values, given, name)

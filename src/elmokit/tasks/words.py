@@ -159,10 +159,10 @@ class WordVectors(nn.Module):
         found = [mix.penalty() for mix in self.mixes.values() if isinstance(mix, ScalarMix)]
         return torch.stack(found).sum() if found else torch.zeros(())
 
-    def shares(self) -> dict[str, list[float]]:
+    def layer_weights(self) -> dict[str, list[float]]:
         """For each mix, by its place, the share of each of the `layers`."""
         return {
-            name: mix.shares.tolist()
+            name: mix.layer_weights.tolist()
             for name, mix in self.mixes.items()
             if isinstance(mix, ScalarMix)
         }
@@ -229,7 +229,9 @@ class WordVectors(nn.Module):
         alphabet = CharacterIndexer(self.bilm.config.characters.max_characters)
         cut = [self.feed(text) for text in sentences]
         batch = Batch.from_sentences([*chain.from_iterable(cut)], alphabet).to(self._device)
-        layers, _ = self.bilm.read(self.bilm.encode(batch.chars), batch.words, layers=self.layers)
+        layers, _ = self.bilm.run_lstms(
+            self.bilm.encode(batch.chars), batch.words, layers=self.layers
+        )
         # Without the marks of a sentence's ends: (words, layers, dim) of each sentence.
         read = iter(layers[:, :, 1:-1].permute(1, 2, 0, 3))
         texts = [torch.cat([next(read)[: len(words)] for words in text]) for text in cut]

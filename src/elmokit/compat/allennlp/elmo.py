@@ -190,7 +190,7 @@ class ElmoBiLm(nn.Module):
                 )
             batch = Batch.from_ids(inputs.to(device), self._alphabet)
             types, words = self.bilm.encode(batch.chars), batch.words
-        layers, after = self.bilm.read(types, words, self._state_of(len(words)))
+        layers, after = self.bilm.run_lstms(types, words, self._state_of(len(words)))
         if self.stateful:
             rows = torch.arange(len(words), device=device)
             self._state = self._state.with_rows(rows, after.detach())

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import cast
 
 from elmokit.errors import FormatError
-from elmokit.files import TextFile, unpacked
+from elmokit.files import TextFile, decompressed
 from elmokit.tasks.data.example import Instance, Sensed
 from elmokit.tasks.data.source import Line, numbered
 
@@ -54,8 +54,8 @@ def _contexts(path: str | Path) -> Iterator[tuple[str, Iterator[Line]]]:
     file = TextFile(str(path))
     place, mark = _TAR
     try:
-        with file.packed() as packed:
-            stream = cast(io.BufferedReader, unpacked(file.name, packed))
+        with file.open_compressed() as packed:
+            stream = cast(io.BufferedReader, decompressed(file.name, packed))
             if stream.peek(place + len(mark))[place : place + len(mark)] != mark:
                 yield Path(file.path).name.split(".")[0], numbered(stream, file.name)
                 return
@@ -68,7 +68,7 @@ def _contexts(path: str | Path) -> Iterator[tuple[str, Iterator[Line]]]:
                         yield Path(member.name).name, numbered(io.BytesIO(content), name)
     except _CUT as error:
         raise FormatError(
-            f"{file.name}: cannot be unpacked ({error}); was the file cut short?"
+            f"{file.name}: cannot be decompressed ({error}); was the file cut short?"
         ) from None
 
 
