@@ -68,11 +68,11 @@ def measure(size: str, corpus: elmokit.Corpus, folder: Path, updates: int) -> li
     return rows
 
 
-def settings_of(size: str, changes: dict) -> elmokit.Settings:
+def settings_of(size: str, changes: dict) -> elmokit.PretrainingSettings:
     """elmokit's settings for the task: what `contest.py` says, all else as published."""
     filters = tuple(tuple(pair) for pair in SIZES[size]["filters"])
     task = {"lanes": LANES, "steps": STEPS, "negatives": NEGATIVES, "dropout": DROPOUT}
-    return elmokit.Settings(**{**SIZES[size], "filters": filters, **task, **changes})
+    return elmokit.PretrainingSettings(**{**SIZES[size], "filters": filters, **task, **changes})
 
 
 def speed_of(run: Run, updates: int) -> tuple[float, float]:

@@ -33,7 +33,7 @@ def test_what_was_read_is_predicted_better_and_the_rest_stays_as_it_was(source, 
         elmokit.Embedder(p).perplexity(SENTENCES).geometric_mean for p in (source, found)
     )
     assert after < before / 2
-    assert found.tokenizer == source.split == "moses"
+    assert found.tokenizer == source.tokenizer == "moses"
     assert [*found.vocabulary] == [*source.vocabulary]
     assert "what was learnt of 20 of 20 words" in told[0]
     assert [path.name for path in tmp_path.iterdir()] == ["read"]  # nothing of the way is left

@@ -63,11 +63,11 @@ def loss_on_paper(model, chars, readings, resets, state):
     """Lane by lane and word by word; half the sum of both directions' mean losses."""
     types = model.bilm.encode(chars)
     total = 0.0
-    outputs, memories = torch.empty_like(state.output), torch.empty_like(state.memory)
+    outputs, memories = torch.empty_like(state.hidden), torch.empty_like(state.cell)
     for way, (reading, reset) in enumerate(zip(readings, resets, strict=True)):
         words, targets = reading.words.view(LANES, STEPS), reading.targets.view(LANES, STEPS)
         for lane in range(LANES):
-            output, memory = state.output[way][:, [lane]], state.memory[way][:, [lane]]
+            output, memory = state.hidden[way][:, [lane]], state.cell[way][:, [lane]]
             for step in range(STEPS):
                 if reset[lane, step]:
                     output, memory = torch.zeros_like(output), torch.zeros_like(memory)

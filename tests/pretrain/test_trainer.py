@@ -246,7 +246,7 @@ def faulty_lanes(run):
     """What a run says of the lanes whose loss is not a number: the texts, by their lanes."""
     with pytest.raises(NumericError) as caught:
         [run.update() for _ in range(8)]
-    assert run._state.memory.isfinite().all()
+    assert run._state.cell.isfinite().all()
     told = str(caught.value)
     return dict(re.findall(r"lane (\d) was reading '([^']*)'", told)), told
 
@@ -303,7 +303,7 @@ def test_another_model_is_a_beginning(corpus, uninterrupted, tmp_path):
     assert torch.equal(run.model.softmax.weight[3:5], old)
     for name, parameter in run.model.bilm.named_parameters():
         assert torch.equal(parameter, source.model.bilm.get_parameter(name))
-    with pytest.raises(InputError, match="cell_dim"):
+    with pytest.raises(InputError, match="cell_size"):
         trainer.inherit(Run(Corpus.open(folder), changed(cell_dim=16)).pretrained, source)
 
 
