@@ -1,6 +1,6 @@
-"""Two million words become a biLM the straightforward way, and its tokens per second.
+"""Speed of a straightforward biLM trainer in plain PyTorch, for comparison.
 
-    python benchmarks/plain_trainer.py FOLDER [--size S] [--updates 100]
+    python benchmarks/plain_trainer.py FOLDER [--size S] [--steps 100]
 
 What one writes first in PyTorch: every token through the character CNN, the full softmax,
 `nn.LSTM(proj_size)`, which cannot clip, and one direction after the other.
@@ -28,15 +28,15 @@ def main() -> None:
     optimizer = torch.optim.Adagrad(
         model.parameters(),
         lr=contest.LEARNING_RATE,
-        initial_accumulator_value=contest.FIRST_ACCUMULATOR,
+        initial_accumulator_value=contest.INITIAL_ACCUMULATOR,
     )
     losses, ended = [], []
     states = [None, None]
-    for _ in range(chosen.updates):
+    for _ in range(chosen.steps):
         loss, states = model([next(forward), next(backward)], states)
         optimizer.zero_grad()
-        (loss * contest.STEPS).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), contest.GRADIENT_CLIP)
+        (loss * contest.SEQUENCE_LENGTH).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), contest.MAX_GRAD_NORM)
         optimizer.step()
         losses.append(loss.item())
         ended.append(time.perf_counter())
@@ -44,20 +44,20 @@ def main() -> None:
 
 
 class BiLM(nn.Module):
-    """Encoder and softmax shared by two readers."""
+    """Encoder and softmax shared by the LSTMs of both directions."""
 
-    def __init__(self, words: int, *, dim: int, cell_dim: int, filters: list):
+    def __init__(self, words: int, *, projection_size: int, cell_size: int, filters: list):
         super().__init__()
-        self.encoder = Encoder(dim, filters)
-        self.lstms = nn.ModuleList(Reader(dim, cell_dim) for _ in range(2))
-        self.softmax = nn.Linear(dim, words)
-        nn.init.normal_(self.softmax.weight, std=dim**-0.5)
+        self.encoder = Encoder(projection_size, filters)
+        self.lstms = nn.ModuleList(LSTMStack(projection_size, cell_size) for _ in range(2))
+        self.softmax = nn.Linear(projection_size, words)
+        nn.init.normal_(self.softmax.weight, std=projection_size**-0.5)
         nn.init.zeros_(self.softmax.bias)
 
     def forward(self, batches: list, states: list) -> tuple[Tensor, list]:
         losses, last_states = [], []
-        for reader, (characters, targets), state in zip(self.lstms, batches, states, strict=True):
-            read, last = reader(self.encoder(characters), state)
+        for lstm, (characters, targets), state in zip(self.lstms, batches, states, strict=True):
+            read, last = lstm(self.encoder(characters), state)
             losses.append(F.cross_entropy(self.softmax(read).flatten(0, 1), targets.flatten()))
             last_states.append(last)
         return 0.5 * (losses[0] + losses[1]), last_states
@@ -66,17 +66,17 @@ class BiLM(nn.Module):
 class Encoder(nn.Module):
     """Characters of each token, to its vector."""
 
-    def __init__(self, dim: int, filters: list):
+    def __init__(self, projection_size: int, filters: list):
         super().__init__()
         features = sum(made for _, made in filters)
-        self.characters = nn.Embedding(261, contest.CHARACTER_DIM)
+        self.characters = nn.Embedding(261, contest.CHARACTER_EMBEDDING_SIZE)
         self.convolutions = nn.ModuleList(
-            nn.Conv1d(contest.CHARACTER_DIM, made, seen) for seen, made in filters
+            nn.Conv1d(contest.CHARACTER_EMBEDDING_SIZE, made, seen) for seen, made in filters
         )
         self.highways = nn.ModuleList(
-            nn.Linear(features, 2 * features) for _ in range(contest.HIGHWAYS)
+            nn.Linear(features, 2 * features) for _ in range(contest.HIGHWAY_LAYERS)
         )
-        self.projection = nn.Linear(features, dim)
+        self.projection = nn.Linear(features, projection_size)
         nn.init.uniform_(self.characters.weight, -1, 1)
         for convolution in self.convolutions:
             nn.init.uniform_(convolution.weight, -0.05, 0.05)
@@ -87,25 +87,28 @@ class Encoder(nn.Module):
         for highway in self.highways:
             nn.init.constant_(highway.bias[features:], -2)
 
-    def forward(self, characters: Tensor) -> Tensor:  # (lanes, steps, width) -> (…, dim)
-        lanes, steps, _ = characters.shape
+    def forward(
+        self, characters: Tensor
+    ) -> Tensor:  # (sequences, steps, characters) -> (…, projection_size)
+        sequences, steps, _ = characters.shape
         spelt = self.characters(characters.flatten(0, 1)).transpose(1, 2)
-        found = [F.relu(convolution(spelt).amax(2)) for convolution in self.convolutions]
-        vectors = torch.cat(found, 1)  # (lanes * steps, features)
+        features = [F.relu(convolution(spelt).amax(2)) for convolution in self.convolutions]
+        vectors = torch.cat(features, 1)  # (sequences * steps, features)
         for highway in self.highways:
             made, gate = highway(vectors).chunk(2, 1)
             gate = torch.sigmoid(gate)
             vectors = gate * F.relu(made) + (1 - gate) * vectors
-        return self.projection(vectors).view(lanes, steps, -1)
+        return self.projection(vectors).view(sequences, steps, -1)
 
 
-class Reader(nn.Module):
+class LSTMStack(nn.Module):
     """LSTM layers, the upper ones with a skip connection; dropout before each and after."""
 
-    def __init__(self, dim: int, cell_dim: int):
+    def __init__(self, projection_size: int, cell_size: int):
         super().__init__()
         self.layers = nn.ModuleList(
-            nn.LSTM(dim, cell_dim, proj_size=dim, batch_first=True) for _ in range(contest.LAYERS)
+            nn.LSTM(projection_size, cell_size, proj_size=projection_size, batch_first=True)
+            for _ in range(contest.NUM_LAYERS)
         )
         for name, weight in self.layers.named_parameters():
             if "weight" in name:
@@ -113,52 +116,52 @@ class Reader(nn.Module):
             else:
                 nn.init.zeros_(weight)
                 if "bias_ih" in name:
-                    nn.init.ones_(weight[cell_dim : 2 * cell_dim])  # the forget gate
+                    nn.init.ones_(weight[cell_size : 2 * cell_size])  # the forget gate
 
     def forward(self, vectors: Tensor, states: list | None) -> tuple[Tensor, list]:
         last = []
-        for place, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.layers):
             vectors = F.dropout(vectors, contest.DROPOUT)
-            read, state = layer(vectors, states[place] if states else None)
-            vectors = read + vectors if place else read
+            read, state = layer(vectors, states[index] if states else None)
+            vectors = read + vectors if index else read
             last.append(tuple(part.detach() for part in state))
         return F.dropout(vectors, contest.DROPOUT), last
 
 
 def windows(path: Path, words: list[str], seed: int, *, backward: bool) -> Iterator[tuple]:
-    """Characters and targets of one batch after another; lanes draw sentences in turn."""
+    """Characters and targets of one batch after another; sequences take sentences in turn."""
     numbers = {word: number for number, word in enumerate(words)}
     sentences = stream(path, seed, backward=backward)
-    lanes: list[list] = [[] for _ in range(contest.LANES)]
+    sequences: list[list] = [[] for _ in range(contest.BATCH_SIZE)]
     while True:
-        for lane in lanes:
-            while len(lane) < contest.STEPS:
-                lane.extend(pairwise(next(sentences)))
-        batch = [lane[: contest.STEPS] for lane in lanes]
-        for lane in lanes:
-            del lane[: contest.STEPS]
+        for sequence in sequences:
+            while len(sequence) < contest.SEQUENCE_LENGTH:
+                sequence.extend(pairwise(next(sentences)))
+        batch = [sequence[: contest.SEQUENCE_LENGTH] for sequence in sequences]
+        for sequence in sequences:
+            del sequence[: contest.SEQUENCE_LENGTH]
         yield (
-            torch.tensor([[spell(word) for word, _ in lane] for lane in batch]),
-            torch.tensor([[numbers.get(word, 2) for _, word in lane] for lane in batch]),
+            torch.tensor([[spell(word) for word, _ in sequence] for sequence in batch]),
+            torch.tensor([[numbers.get(word, 2) for _, word in sequence] for sequence in batch]),
         )
 
 
 def stream(path: Path, seed: int, *, backward: bool) -> Iterator[list[str]]:
-    """Sentences with their marks, in a new order each time round."""
+    """Sentences with their boundary tokens, in a new order each time round."""
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
     chance = torch.Generator().manual_seed(seed)
     while True:
-        for place in torch.randperm(len(lines), generator=chance).tolist():
-            sentence = ["<S>", *lines[place].split(" "), "</S>"]
+        for index in torch.randperm(len(lines), generator=chance).tolist():
+            sentence = ["<S>", *lines[index].split(" "), "</S>"]
             yield sentence[::-1] if backward else sentence
 
 
 def spell(word: str) -> list[int]:
-    """Its bytes between two marks, padded: bilm-tf's numbers."""
+    """Its bytes between two boundary characters, padded: bilm-tf's numbers."""
     marks = {"<S>": [256], "</S>": [257]}
-    inner = marks.get(word, word.encode()[: contest.CHARACTERS - 2])
+    inner = marks.get(word, word.encode()[: contest.MAX_CHARACTERS - 2])
     spelt = [258, *inner, 259]
-    return spelt + [260] * (contest.CHARACTERS - len(spelt))
+    return spelt + [260] * (contest.MAX_CHARACTERS - len(spelt))
 
 
 if __name__ == "__main__":

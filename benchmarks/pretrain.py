@@ -1,9 +1,9 @@
-"""Two million words become tokens per second of training, beside the ancestors installed.
+"""Training speed in tokens per second, beside the reference implementations installed.
 
-    python benchmarks/pretrain.py FOLDER [--sizes S small] [--updates 45]
+    python benchmarks/pretrain.py FOLDER [--sizes S small] [--steps 45]
 
 FOLDER is what `two_million.py` wrote. Every trainer does the task of `contest.py`; elmokit also
-with lanes of its own choosing. A table for people, one JSON line last for machines.
+with larger batches. A table for people, one JSON line last for machines.
 """
 
 import argparse
@@ -17,19 +17,19 @@ from pathlib import Path
 import torch
 
 import elmokit
-from contest import DROPOUT, LANES, NEGATIVES, SIZES, STEPS, WARM_UP
+from contest import BATCH_SIZE, DROPOUT, NUM_SAMPLED, SEQUENCE_LENGTH, SIZES, WARMUP_STEPS
 from elmokit.pretrain.run import Run
 from embed import gemm_peak
 
 HERE = Path(__file__).parent
-OWN = {"lanes": 4 * LANES, "negatives": NEGATIVES // 2}
+OWN = {"batch_size": 4 * BATCH_SIZE, "num_sampled": NUM_SAMPLED // 2}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--sizes", nargs="+", default=[*SIZES], choices=SIZES)
-    parser.add_argument("--updates", type=int, default=45)
+    parser.add_argument("--steps", type=int, default=45)
     chosen = parser.parse_args()
     print(f"{torch.get_num_threads()} threads, float32 product {gemm_peak() / 1e9:.0f} GFLOP/s")
     rows = []
@@ -43,21 +43,21 @@ def main() -> None:
             workers=1,
         )
         for size in chosen.sizes:
-            rows += measure(size, corpus, chosen.folder, chosen.updates)
+            rows += measure(size, corpus, chosen.folder, chosen.steps)
     print(json.dumps(rows))
 
 
-def measure(size: str, corpus: elmokit.Corpus, folder: Path, updates: int) -> list[dict]:
+def measure(size: str, corpus: elmokit.Corpus, folder: Path, steps: int) -> list[dict]:
     """A row for elmokit with the task's settings, with its own, and for each peer."""
     rows = []
-    for name, changes in (("elmokit", {}), ("elmokit, its own lanes", OWN)):
+    for name, changes in (("elmokit", {}), ("elmokit, larger batches", OWN)):
         run = Run(corpus, settings_of(size, changes))
-        speed, share = speed_of(run, updates)
+        speed, share = speed_of(run, steps)
         rows.append({"size": size, "trainer": name, "tokens_per_second": speed, "of_peak": share})
-        print(f"{size:6} {name:24} {speed:8,.0f} tokens/s, readers at {share:.2f} of the peak")
+        print(f"{size:6} {name:24} {speed:8,.0f} tokens/s, LSTMs at {share:.2f} of the peak")
     for name, script, python in peers():
         done = subprocess.run(
-            [python, script, folder, "--size", size, "--updates", str(updates)],
+            [python, script, folder, "--size", size, "--steps", str(steps)],
             check=True,
             stdout=subprocess.PIPE,
         )
@@ -71,18 +71,23 @@ def measure(size: str, corpus: elmokit.Corpus, folder: Path, updates: int) -> li
 def settings_of(size: str, changes: dict) -> elmokit.PretrainingSettings:
     """elmokit's settings for the task: what `contest.py` says, all else as published."""
     filters = tuple(tuple(pair) for pair in SIZES[size]["filters"])
-    task = {"lanes": LANES, "steps": STEPS, "negatives": NEGATIVES, "dropout": DROPOUT}
+    task = {
+        "batch_size": BATCH_SIZE,
+        "sequence_length": SEQUENCE_LENGTH,
+        "num_sampled": NUM_SAMPLED,
+        "dropout": DROPOUT,
+    }
     return elmokit.PretrainingSettings(**{**SIZES[size], "filters": filters, **task, **changes})
 
 
-def speed_of(run: Run, updates: int) -> tuple[float, float]:
-    """Words a second after the warm-up, and the readers' share of the GEMM peak meanwhile."""
-    for _ in range(WARM_UP):
+def speed_of(run: Run, steps: int) -> tuple[float, float]:
+    """Words a second after the warm-up, and the LSTMs' share of the GEMM peak meanwhile."""
+    for _ in range(WARMUP_STEPS):
         run.update()
     started = time.perf_counter()
-    for _ in range(updates - WARM_UP):
+    for _ in range(steps - WARMUP_STEPS):
         run.update()
-    speed = run.words_per_update * (updates - WARM_UP) / (time.perf_counter() - started)
+    speed = run.words_per_update * (steps - WARMUP_STEPS) / (time.perf_counter() - started)
     weights = sum(parameter.numel() for parameter in run.model.bilm.lstms.parameters())
     return speed, 6 * weights * speed / gemm_peak()
 

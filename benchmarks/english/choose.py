@@ -1,10 +1,10 @@
 """Recipes become what the same core-minutes buy: perplexity and parts of speech, as a table.
 
-    python benchmarks/english/choose.py CORPUS --minutes 6 [--recipes base "32 lanes"]
+    python benchmarks/english/choose.py CORPUS --minutes 6 [--recipes base "batch size 32"]
 
-The base is the preset `english` with half of its lanes, for so short a time has few updates, and a
+The base is the preset `english` with half its batch size, for so short a time has few steps, and a
 rate that falls to a twentieth by the last. Each recipe differs from it in one thing. It learns with
-one thread, from random weights, for as many updates as fill the minutes of processor time, and is
+one thread, from random weights, for as many steps as fill the minutes of processor time, and is
 judged after a quarter, a half and all of them. A recipe that has a line in `--out` is not measured
 again: lines of one table must be of one kind of machine.
 """
@@ -31,28 +31,28 @@ from elmokit.vocab import Vocabulary
 
 PUBLISHED = PRESETS["original"].filters
 HALF = tuple((width, features // 2) for width, features in PRESETS["english"].filters)
-BASE = {"schedule": "linear", "lanes": 64}
+BASE = {"schedule": "linear", "batch_size": 64}
 VOCABULARY = "vocabulary"  # of a recipe: so many of the corpus's commonest words are predicted
 RECIPES = {
     "base": {},
-    "reader 128/512": {"dim": 128, "cell_dim": 512},
-    "reader 320/1280": {"dim": 320, "cell_dim": 1280},
-    "one layer": {"layers": 1},
+    "LSTM 128/512": {"projection_size": 128, "cell_size": 512},
+    "LSTM 320/1280": {"projection_size": 320, "cell_size": 1280},
+    "one layer": {"num_layers": 1},
     "encoder of 320 features": {"filters": HALF},
     "encoder of 2,048 features": {"filters": PUBLISHED},
-    "two highways": {"highways": 2},
-    "encoder at every fourth update": {"encoder_every": 4},
+    "two highways": {"highway_layers": 2},
+    "encoder at every fourth step": {"encoder_every": 4},
     "20,003 words": {VOCABULARY: 20_003},
     "100,003 words": {VOCABULARY: 100_003},
-    "1,024 wrong answers": {"negatives": 1024},
-    "8,192 wrong answers": {"negatives": 8192},
+    "1,024 sampled words": {"num_sampled": 1024},
+    "8,192 sampled words": {"num_sampled": 8192},
     "adaptive softmax": {"softmax": "adaptive"},
     "full softmax": {"softmax": "full"},
-    "32 lanes": {"lanes": 32},
-    "128 lanes": {"lanes": 128},
-    "windows of 16": {"steps": 16, "lanes": 128},
-    "windows of 64": {"steps": 64, "lanes": 32},
-    "Adagrad": {"optimizer": "adagrad", "learning_rate": 0.2, "clip_norm": 10.0},
+    "batch size 32": {"batch_size": 32},
+    "batch size 128": {"batch_size": 128},
+    "sequences of 16": {"sequence_length": 16, "batch_size": 128},
+    "sequences of 64": {"sequence_length": 64, "batch_size": 32},
+    "Adagrad": {"optimizer": "adagrad", "learning_rate": 0.2, "max_grad_norm": 10.0},
     "rate 0.001": {"learning_rate": 0.001},
     "rate 0.004": {"learning_rate": 0.004},
     "constant rate": {"schedule": "constant"},
@@ -60,9 +60,9 @@ RECIPES = {
     "dropout 0.1": {"dropout": 0.1},
     "bfloat16": {"precision": "bfloat16"},  # refused by a CPU that does not multiply it
 }
-WARM_UP = 0.08  # share of the updates
-TIMED = 8  # updates that tell how long one takes, after a first; as often as encoders learn
-JUDGED = (0.25, 0.5, 1.0)  # shares of the updates after which the perplexity is told
+WARMUP = 0.08  # fraction of the steps
+TIMED = 8  # steps that tell how long one takes, after a first; as often as encoders learn
+JUDGED = (0.25, 0.5, 1.0)  # fractions of the steps after which the perplexity is told
 VALID_WORDS = 20_000
 WIDEST = 100_003  # words over which the chance of <UNK> is shared out, to compare vocabularies
 PROBE_SENTENCES = 2000  # to learn parts of speech from
@@ -93,7 +93,7 @@ def main():
             except ConfigError as error:
                 print(f"{name}: {error}", file=sys.stderr)
                 continue
-            row = {**asked, "updates": run.done, "words": run.done * run.words_per_update}
+            row = {**asked, "steps": run.done, "words": run.done * run.words_per_update}
             row["perplexity"] = curve
             row["widest"] = curve[-1] * math.exp(shared_out(run.corpus, held_out(run.corpus)))
             row["pos"] = probe_layers(Embedder(run.pretrained), train[:PROBE_SENTENCES], dev)
@@ -114,17 +114,17 @@ def learn(corpus, changes, seconds, seed):
     changes = {**BASE, **changes}
     words = changes.pop(VOCABULARY, len(corpus.vocabulary))
     corpus = replace(corpus, vocabulary=Vocabulary(corpus.lexicon[:words]))
-    settings = replace(PRESETS["english"], threads=1, seed=seed, updates=1000, **changes)
+    settings = replace(PRESETS["english"], threads=1, seed=seed, steps=1000, **changes)
     trial = Run(corpus, settings)
     trial.update()
     started = time.process_time()
     for _ in range(TIMED):
         trial.update()
-    updates = max(len(JUDGED), round(seconds * TIMED / (time.process_time() - started)))
-    run = Run(corpus, replace(settings, updates=updates, warm_up=round(WARM_UP * updates)))
+    steps = max(len(JUDGED), round(seconds * TIMED / (time.process_time() - started)))
+    run = Run(corpus, replace(settings, steps=steps, warmup_steps=round(WARMUP * steps)))
     curve = []
     for share in JUDGED:
-        while run.done < round(share * updates):
+        while run.done < round(share * steps):
             run.update()
         curve.append(
             perplexity(run.pretrained, held_out(corpus), show_progress_bar=False).geometric_mean
@@ -159,14 +159,14 @@ def shared_out(corpus, sentences):
 
 
 def show(rows):
-    told = ["recipe", "core-minutes", "updates", "words", *(f"perplexity at {s:g}" for s in JUDGED)]
+    told = ["recipe", "core-minutes", "steps", "words", *(f"perplexity at {s:g}" for s in JUDGED)]
     told += [f"over {WIDEST:,} words", "parts of speech by layer"]
     print(f"| {' | '.join(told)} |")
     print(f"|{' --- |' * len(told)}")
     for row in rows:
         words, pos = f"{row['words'] / 1e6:.2f} million", [f"{100 * p:.1f}" for p in row["pos"]]
         perplexities = [f"{value:.0f}" for value in (*row["perplexity"], row["widest"])]
-        told = [row["recipe"], f"{row['minutes']:g}", f"{row['updates']:,}", words]
+        told = [row["recipe"], f"{row['minutes']:g}", f"{row['steps']:,}", words]
         print(f"| {' | '.join([*told, *perplexities, ', '.join(pos)])} |")
 
 

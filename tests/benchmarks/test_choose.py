@@ -14,9 +14,14 @@ from made import make_corpus
 
 SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3
 TINY = {
-    "dim": 8, "cell_dim": 12, "filters": ((1, 6), (2, 6)), "width": 12, "character_dim": 4,
-    "steps": 5, "negatives": 6,
-}  # fmt: skip
+    "projection_size": 8,
+    "cell_size": 12,
+    "filters": ((1, 6), (2, 6)),
+    "max_characters": 12,
+    "character_embedding_size": 4,
+    "sequence_length": 5,
+    "num_sampled": 6,
+}
 
 
 @pytest.fixture
@@ -26,7 +31,7 @@ def choose(script, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     module = script("choose")
     monkeypatch.setitem(PRESETS, "english", replace(PRESETS["english"], **TINY))
-    monkeypatch.setattr(module, "BASE", {"schedule": "linear", "lanes": 4})
+    monkeypatch.setattr(module, "BASE", {"schedule": "linear", "batch_size": 4})
     monkeypatch.setattr("elmokit.tasks.probe._UPDATES", 5)
     return module
 
@@ -44,11 +49,11 @@ def test_a_recipe_is_measured_once(choose, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(sys, "argv", [*map(str, given), *recipes])
     choose.main()
     told = capsys.readouterr().out
-    assert told.startswith("| recipe | core-minutes | updates | words | perplexity at 0.25 |")
+    assert told.startswith("| recipe | core-minutes | steps | words | perplexity at 0.25 |")
     assert told.count("| 0.001 |") == 2
     found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [row["recipe"] for row in found] == ["base", "few words"]
-    assert all(row["words"] == 20 * row["updates"] >= 40 for row in found)
+    assert all(row["words"] == 20 * row["steps"] >= 40 for row in found)
     assert all(1 < score < 20 for row in found for score in row["perplexity"])
     assert all(len(row["perplexity"]) == 3 for row in found)
     base, few = found

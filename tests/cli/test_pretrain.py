@@ -9,13 +9,13 @@ from typed import failed, succeeded
 SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3
 SMALL = """
 preset = "tiny"
-dim = 8
-cell_dim = 12
+projection_size = 8
+cell_size = 12
 filters = [[1, 6], [2, 6]]
-lanes = 4
-steps = 5
-negatives = 6
-updates = 6
+batch_size = 4
+sequence_length = 5
+num_sampled = 6
+steps = 6
 """
 
 
@@ -36,29 +36,29 @@ def pretrain(elmo, place):
 
 
 def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(pretrain, place):
-    told = succeeded(pretrain("--dry-run", "--lanes", "6"))
+    told = succeeded(pretrain("--dry-run", "--batch-size", "6"))
     for part in ("parameters: encoder", "memory:", "updates: 6 of 30 words", "tokens/s", "hours"):
         assert part in told
     assert sorted(path.name for path in place.iterdir()) == ["data", "small.toml"]
 
 
 def test_a_run_is_told_and_its_folder_is_a_model(pretrain, place):
-    _, told, code = pretrain("--log-every=2", "--epochs", "1")
+    _, told, code = pretrain("--log-interval=2", "--epochs", "1")
     assert code == 0, told
     assert "sampled loss forward" in told
     assert "perplexity (full softmax)" in told
     assert elmokit.load(place / "run").embed([["the", "cat"]])[0].shape == (3, 2, 16)
-    _, told, _ = pretrain("--epochs", "1", "--log-every=2")
+    _, told, _ = pretrain("--epochs", "1", "--log-interval=2")
     assert told == "going on after update 6 of 6\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--lanse", "6"], "no setting 'lanse'"),
-        (["--lanes"], "--lanes needs a value"),
-        (["--lanes", "many"], "lanes: "),
-        (["lanes"], "neither an option nor the value of one"),
+        (["--batch-szie", "6"], "no setting 'batch_szie'"),
+        (["--batch-size"], "--batch-size needs a value"),
+        (["--batch-size", "many"], "batch_size: "),
+        (["batch-size"], "neither an option nor the value of one"),
         (["--init-from", "nowhere"], "nowhere: no such file or folder"),
     ],
 )
@@ -67,7 +67,7 @@ def test_a_mistake_is_one_line(pretrain, arguments, message):
 
 
 def test_settings_are_printed_as_a_file_that_can_be_given(pretrain, place):
-    printed = succeeded(pretrain("--settings", "--lanes", "12"))
+    printed = succeeded(pretrain("--settings", "--batch-size", "12"))
     (place / "printed.toml").write_text(printed)
-    assert "lanes = 12  # texts read side by side" in printed
+    assert "batch_size = 12  # sequences per step" in printed
     assert succeeded(pretrain("--settings", config="printed.toml")) == printed

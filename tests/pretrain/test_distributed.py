@@ -19,10 +19,22 @@ from made import make_corpus
 
 SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3
 SETTINGS = PretrainingSettings(
-    dim=8, cell_dim=12, filters=((1, 6), (2, 6)), width=12, character_dim=4, lanes=6, steps=5,
-    negatives=6, updates=8, validate_every=4, log_every=2, dropout=0.0, learning_rate=0.1,
-    checkpoint_minutes=0.0, encoder_every=2,
-)  # fmt: skip
+    projection_size=8,
+    cell_size=12,
+    filters=((1, 6), (2, 6)),
+    max_characters=12,
+    character_embedding_size=4,
+    batch_size=6,
+    sequence_length=5,
+    num_sampled=6,
+    steps=8,
+    validation_interval=4,
+    log_interval=2,
+    dropout=0.0,
+    learning_rate=0.1,
+    checkpoint_minutes=0.0,
+    encoder_every=2,
+)
 
 
 def train(folder, out, environment, lose):

@@ -24,10 +24,24 @@ from elmokit.pretrain.trainer import pretrain
 from made import make_corpus
 
 TINY = PretrainingSettings(
-    dim=8, cell_dim=12, filters=((1, 6), (2, 6)), width=12, character_dim=4, lanes=4, steps=5,
-    negatives=6, updates=24, validate_every=8, log_every=4, optimizer="adamw", learning_rate=0.02,
-    dropout=0.2, warm_up=3, schedule="cosine", checkpoint_minutes=0.0,
-)  # fmt: skip
+    projection_size=8,
+    cell_size=12,
+    filters=((1, 6), (2, 6)),
+    max_characters=12,
+    character_embedding_size=4,
+    batch_size=4,
+    sequence_length=5,
+    num_sampled=6,
+    steps=24,
+    validation_interval=8,
+    log_interval=4,
+    optimizer="adamw",
+    learning_rate=0.02,
+    dropout=0.2,
+    warmup_steps=3,
+    schedule="cosine",
+    checkpoint_minutes=0.0,
+)
 SENTENCES = [
     f"the {color} {animal} sat on the {color} mat .".split()
     for color in ("red", "blue")
@@ -52,7 +66,7 @@ def weights_of(folder):
 def test_a_run_learns_and_leaves_a_model_that_loads(corpus, tmp_path):
     lines = []
     validation = pretrain(
-        corpus, changed(updates=80, dropout=0.0), tmp_path / "run", tell=lines.append
+        corpus, changed(steps=80, dropout=0.0), tmp_path / "run", tell=lines.append
     )
     assert validation.zero.geometric_mean < len(corpus.vocabulary) / 2
     model = elmokit.load(tmp_path / "run")
@@ -72,11 +86,11 @@ def test_a_run_learns_and_leaves_a_model_that_loads(corpus, tmp_path):
     [
         {"input": "words", "directions": "forward"},
         {
-            "input": "characters", "width": 10, "activation": "tanh", "highways": 1,
-            "character_dim": 4, "filters": ((1, 8), (2, 8), (3, 16), (4, 32), (5, 64)),
+            "input": "characters", "max_characters": 10, "activation": "tanh", "highway_layers": 1,
+            "character_embedding_size": 4, "filters": ((1, 8), (2, 8), (3, 16), (4, 32), (5, 64)),
         },
-        {"input": "words", "share": True},
-        {"input": "words", "skip": True},
+        {"input": "words", "tie_weights": True},
+        {"input": "words", "skip_connections": True},
     ],
     ids=["unidirectional words", "characters", "shared softmax", "skip connections"],
 )  # fmt: skip
@@ -86,10 +100,20 @@ def test_bilm_tfs_five_sentences_are_learnt(shape, shared, tmp_path):
     vocabulary = (golden / "vocab.txt").read_text().split()
     folder = make_corpus(tmp_path / "five", sentences, vocabulary=vocabulary, valid=sentences)
     settings = {
-        "dim": 8, "cell_dim": 16, "skip": False, "cell_clip": 0.0, "output_clip": 0.0,
-        "lanes": 2, "steps": 10, "updates": 300, "negatives": 16, "dropout": 0.1,
-        "clip_norm": 1.0, "validate_every": 0, "log_every": 1000,
-    }  # fmt: skip
+        "projection_size": 8,
+        "cell_size": 16,
+        "skip_connections": False,
+        "cell_clip": 0.0,
+        "projection_clip": 0.0,
+        "batch_size": 2,
+        "sequence_length": 10,
+        "steps": 300,
+        "num_sampled": 16,
+        "dropout": 0.1,
+        "max_grad_norm": 1.0,
+        "validation_interval": 0,
+        "log_interval": 1000,
+    }
     validation = pretrain(
         Corpus.open(folder), PretrainingSettings(**{**settings, **shape}), tmp_path / "run"
     )
@@ -99,7 +123,9 @@ def test_bilm_tfs_five_sentences_are_learnt(shape, shared, tmp_path):
 
 def test_a_model_can_be_at_home_from_zero_only_if_lanes_start_there(corpus):
     """A lane that never starts afresh has read on from update to update."""
-    never, always = (Run(corpus, changed(reset=reset, dropout=0.0)) for reset in (0.0, 1.0))
+    never, always = (
+        Run(corpus, changed(reset_probability=reset, dropout=0.0)) for reset in (0.0, 1.0)
+    )
     losses = [[run.update().losses for _ in range(3)] for run in (never, always)]
     assert losses[0][0] == losses[1][0]  # sentences are longer than a window: all start from zero
     assert losses[0][2] != losses[1][2]
@@ -152,9 +178,9 @@ def test_a_finished_run_has_nothing_left_to_do(corpus, uninterrupted):
 
 
 def test_another_text_or_other_settings_are_refused(corpus, uninterrupted, tmp_path):
-    with pytest.raises(InputError, match=r"lanes 4 → 8.*another --out"):
-        pretrain(corpus, changed(lanes=8), uninterrupted)
-    assert "lanes = 4" in (uninterrupted / "settings.toml").read_text()
+    with pytest.raises(InputError, match=r"batch_size 4 → 8.*another --out"):
+        pretrain(corpus, changed(batch_size=8), uninterrupted)
+    assert "batch_size = 4" in (uninterrupted / "settings.toml").read_text()
     other = make_corpus(tmp_path / "other", SENTENCES)
     record = json.loads((other / "corpus.json").read_text()) | {"fingerprint": "other"}
     (other / "corpus.json").write_text(json.dumps(record))
@@ -226,7 +252,9 @@ def test_a_folder_that_cannot_be_made_is_one_clear_line(corpus, tmp_path):
 
 def test_waiting_for_a_better_validation_ends(corpus, tmp_path):
     lines = []
-    settings = changed(updates=400, learning_rate=1e-12, warm_up=0, patience=2, validate_every=4)
+    settings = changed(
+        steps=400, learning_rate=1e-12, warmup_steps=0, patience=2, validation_interval=4
+    )
     pretrain(corpus, settings, tmp_path / "run", tell=lines.append)
     last = torch.load(tmp_path / "run" / "checkpoint.pt", weights_only=True)
     assert last["update"] < 400
@@ -289,14 +317,14 @@ def test_gradients_that_are_not_finite_change_nothing(corpus, monkeypatch):
 
 def test_classes_that_the_vocabulary_does_not_reach_are_refused(corpus):
     with pytest.raises(ConfigError, match="only 13 words to predict"):
-        Run(corpus, changed(dim=16, cell_dim=16, softmax="adaptive"))
+        Run(corpus, changed(projection_size=16, cell_size=16, softmax="adaptive"))
 
 
 def test_another_model_is_a_beginning(corpus, uninterrupted, tmp_path):
     source = elmokit.load(uninterrupted).pretrained
     words = ["<S>", "</S>", "<UNK>", "owl", "the", "new"]
     folder = make_corpus(tmp_path / "c", [["the", "new", "owl"]] * 9, vocabulary=words)
-    run = Run(Corpus.open(folder), changed(updates=1))
+    run = Run(Corpus.open(folder), changed(steps=1))
     told = trainer.inherit(run.pretrained, source)
     assert "5 of 6 words" in told
     old = source.model.softmax.weight[source.vocabulary.ids(["owl", "the"])]
@@ -304,11 +332,11 @@ def test_another_model_is_a_beginning(corpus, uninterrupted, tmp_path):
     for name, parameter in run.model.bilm.named_parameters():
         assert torch.equal(parameter, source.model.bilm.get_parameter(name))
     with pytest.raises(InputError, match="cell_size"):
-        trainer.inherit(Run(Corpus.open(folder), changed(cell_dim=16)).pretrained, source)
+        trainer.inherit(Run(Corpus.open(folder), changed(cell_size=16)).pretrained, source)
 
 
 def test_a_run_begun_with_another_model_goes_on_and_tells_of_it(corpus, uninterrupted, tmp_path):
-    source, settings = elmokit.load(uninterrupted).pretrained, changed(seed=1, updates=8)
+    source, settings = elmokit.load(uninterrupted).pretrained, changed(seed=1, steps=8)
     pretrain(corpus, settings, tmp_path / "whole", init_from=source)
 
     run = Run(corpus, settings)
@@ -328,7 +356,7 @@ def test_a_run_begun_with_another_model_goes_on_and_tells_of_it(corpus, uninterr
 
 
 def test_the_model_that_is_kept_is_the_one_judged_last(corpus, tmp_path):
-    worse = changed(updates=16, validate_every=8, learning_rate=0.02, schedule="constant")
+    worse = changed(steps=16, validation_interval=8, learning_rate=0.02, schedule="constant")
     folder = tmp_path / "run"
 
     class Diverging(Run):
@@ -349,8 +377,8 @@ def test_the_model_that_is_kept_is_the_one_judged_last(corpus, tmp_path):
 
 
 def test_a_run_can_begin_further_on_in_the_text(corpus):
-    whole = Run(corpus, changed(lanes=1, steps=1, shuffle="none"))
-    later = Run(corpus, changed(lanes=1, steps=1, shuffle="none", start=0.5))
+    whole = Run(corpus, changed(batch_size=1, sequence_length=1, shuffle="none"))
+    later = Run(corpus, changed(batch_size=1, sequence_length=1, shuffle="none", skip_epochs=0.5))
     half = (corpus.words + corpus.sentences) // 2
     targets = [int(whole._streams[0].window().targets[0, 0]) for _ in range(2 * half)]
     begins = next(place for place in range(half, 2 * half) if targets[place - 1] == 1)
@@ -360,7 +388,7 @@ def test_a_run_can_begin_further_on_in_the_text(corpus):
 
 
 def test_classes_of_another_model_are_a_beginning(corpus, tmp_path):
-    adaptive = {"dim": 16, "cell_dim": 16, "softmax": "adaptive"}
+    adaptive = {"projection_size": 16, "cell_size": 16, "softmax": "adaptive"}
     source = Run(corpus, changed(**adaptive, cutoffs=(6,))).pretrained
     words = ["<S>", "</S>", "<UNK>", "owl", "the", "new", "red", "dog"]
     folder = Corpus.open(make_corpus(tmp_path / "c", [["the", "new", "owl"]], vocabulary=words))
@@ -388,7 +416,7 @@ def test_classes_of_another_model_are_a_beginning(corpus, tmp_path):
 
 def test_a_loss_over_all_words_is_not_called_sampled(corpus, tmp_path):
     lines = []
-    settings = changed(negatives=len(corpus.vocabulary), updates=4)
+    settings = changed(num_sampled=len(corpus.vocabulary), steps=4)
     pretrain(corpus, settings, tmp_path / "run", tell=lines.append)
     assert any(": loss forward" in line for line in lines)
     assert not any("sampled" in line for line in lines)
@@ -397,7 +425,9 @@ def test_a_loss_over_all_words_is_not_called_sampled(corpus, tmp_path):
 
 @pytest.mark.parametrize("softmax", ["full", "adaptive"])
 def test_other_softmaxes_learn_too(corpus, tmp_path, softmax):
-    settings = changed(dim=16, cell_dim=16, softmax=softmax, cutoffs=(6,), updates=60, dropout=0.0)
+    settings = changed(
+        projection_size=16, cell_size=16, softmax=softmax, cutoffs=(6,), steps=60, dropout=0.0
+    )
     validation = pretrain(corpus, settings, tmp_path / "run")
     assert validation.zero.geometric_mean < len(corpus.vocabulary) / 2
     again = elmokit.load(tmp_path / "run").pretrained.model.softmax
@@ -406,7 +436,7 @@ def test_other_softmaxes_learn_too(corpus, tmp_path, softmax):
 
 def test_readers_that_learn_at_the_same_time_learn_the_same_bits(corpus, monkeypatch):
     monkeypatch.setattr("elmokit.pretrain.loss._NUMBERS_TO_LEARN_AT_ONCE", 0)
-    runs = [Run(corpus, changed(threads=2, accumulate=2)) for _ in range(2)]
+    runs = [Run(corpus, changed(threads=2, gradient_accumulation=2)) for _ in range(2)]
     for run in runs:
         for _ in range(4):
             run.update()
@@ -415,8 +445,11 @@ def test_readers_that_learn_at_the_same_time_learn_the_same_bits(corpus, monkeyp
 
 
 def test_several_windows_make_one_update(corpus):
-    still = {"learning_rate": 1e-12, "dropout": 0.0, "reset": 1.0, "softmax": "full"}
-    twice, once = Run(corpus, changed(accumulate=2, **still)), Run(corpus, changed(**still))
+    still = {"learning_rate": 1e-12, "dropout": 0.0, "reset_probability": 1.0, "softmax": "full"}
+    twice, once = (
+        Run(corpus, changed(gradient_accumulation=2, **still)),
+        Run(corpus, changed(**still)),
+    )
     assert twice.words_per_update == 2 * once.words_per_update
     apart = [once.update().losses for _ in range(2)]
     together = twice.update().losses
@@ -494,5 +527,5 @@ def test_the_encoder_learns_at_its_turn_only(corpus):
 
 
 def test_a_table_of_words_learns_at_every_update():
-    with pytest.raises(ConfigError, match="encoder_every is 2, but a table of words"):
+    with pytest.raises(ConfigError, match="encoder_every is 2, but word embeddings"):
         changed(encoder_every=2, input="words")

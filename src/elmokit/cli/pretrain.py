@@ -35,7 +35,7 @@ def pretrain(
 ) -> None:
     """Pretrain a biLM. Killed and started again, it goes on; the best model stands in OUT/model.
 
-    Every setting of --settings is an option too: --lanes 64, --learning-rate 0.1.
+    Every setting of --settings is an option too: --batch-size 64, --learning-rate 0.1.
 
     Example: elmo pretrain prepared --config tiny --out run --epochs 3
     """

@@ -112,31 +112,31 @@ def read_training_options(path: Path) -> dict[str, Any]:
     """The settings of a pretraining run, by our names, of a bilm-tf options file."""
     told = read_record(path, TrainingOptions, "the options.json of a bilm-tf run")
     settings: dict[str, Any] = {
-        "dim": told.lstm.projection_dim,
-        "cell_dim": told.lstm.dim,
-        "layers": told.lstm.n_layers,
-        "skip": told.lstm.use_skip_connections,
+        "projection_size": told.lstm.projection_dim,
+        "cell_size": told.lstm.dim,
+        "num_layers": told.lstm.n_layers,
+        "skip_connections": told.lstm.use_skip_connections,
         "cell_clip": told.lstm.cell_clip or 0.0,
-        "output_clip": told.lstm.proj_clip or 0.0,
+        "projection_clip": told.lstm.proj_clip or 0.0,
         "directions": "both" if told.bidirectional else "forward",
         "dropout": told.dropout,
-        "clip_norm": told.all_clip_norm_val,
+        "max_grad_norm": told.all_clip_norm_val,
         "epochs": told.n_epochs,
-        "lanes": told.batch_size,
-        "steps": told.unroll_steps,
-        "negatives": told.n_negative_samples_batch,
+        "batch_size": told.batch_size,
+        "sequence_length": told.unroll_steps,
+        "num_sampled": told.n_negative_samples_batch,
         "learning_rate": told.learning_rate,
         "softmax": "sampled" if told.sample_softmax else "full",
-        "share": told.share_embedding_softmax,
+        "tie_weights": told.share_embedding_softmax,
         "input": "words" if told.char_cnn is None else "characters",
     }
     if told.char_cnn is not None:
         settings |= {
-            "width": told.char_cnn.max_characters_per_token,
-            "character_dim": told.char_cnn.embedding.dim,
+            "max_characters": told.char_cnn.max_characters_per_token,
+            "character_embedding_size": told.char_cnn.embedding.dim,
             "filters": told.char_cnn.filters,
             "activation": told.char_cnn.activation,
-            "highways": told.char_cnn.n_highway or 0,
+            "highway_layers": told.char_cnn.n_highway or 0,
         }
     return settings
 

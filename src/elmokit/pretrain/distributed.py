@@ -52,7 +52,9 @@ class Ranks:
     def share(self, lanes: int) -> slice:
         """This rank's lanes."""
         if lanes % self.size:
-            raise ConfigError(f"lanes is {lanes}, expected a multiple of {self.size}, the ranks")
+            raise ConfigError(
+                f"batch_size is {lanes}, expected a multiple of {self.size}, the number of ranks"
+            )
         each = lanes // self.size
         return slice(self.rank * each, (self.rank + 1) * each)
 

@@ -16,7 +16,7 @@ from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.softmax import AdaptiveSoftmax
 from elmokit.pretrain.prepare import prepare
-from elmokit.pretrain.settings import PretrainingSettings
+from elmokit.pretrain.settings import PretrainingSettings, names_of_0_1
 from elmokit.pretrain.trainer import pretrain
 from elmokit.vocab import write_vocabulary
 
@@ -93,7 +93,12 @@ def adapt(
 def reading_of(source: Pretrained, sentences: Sequence[Sequence[str]], *, epochs: float) -> str:
     """A digest of what a model that `adapt` makes began with, has read, and how."""
     settings = _settings(source, sentences, epochs)
-    known = source.fingerprint(), source.tokenizer, asdict(settings), [*map(tuple, sentences)]
+    known = (
+        source.fingerprint(),
+        source.tokenizer,
+        names_of_0_1(asdict(settings)),
+        [*map(tuple, sentences)],
+    )
     return hashlib.sha256(repr(known).encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -107,38 +112,38 @@ def _settings(
     return PretrainingSettings(
         **_shape(source.model.bilm.config),
         **softmax,
-        lanes=max(1, min(_LANES, words // (_STEPS * _UPDATES))),
-        steps=_STEPS,
-        reset=0.9,
+        batch_size=max(1, min(_LANES, words // (_STEPS * _UPDATES))),
+        sequence_length=_STEPS,
+        reset_probability=0.9,
         epochs=epochs,
         dropout=_DROPOUT,
         optimizer="adamw",
         learning_rate=_RATE,
-        warm_up=10,
+        warmup_steps=10,
         schedule="linear",
-        negatives=4096,
-        validate_every=0,
+        num_sampled=4096,
+        validation_interval=0,
     )
 
 
 def _shape(bilm: BiLMConfig) -> dict[str, Any]:
     """The settings by which a run has a biLM of that shape."""
     shape: dict[str, Any] = {
-        "dim": bilm.projection_size,
-        "cell_dim": bilm.cell_size,
-        "layers": bilm.num_layers,
-        "skip": bilm.skip_connections,
+        "projection_size": bilm.projection_size,
+        "cell_size": bilm.cell_size,
+        "num_layers": bilm.num_layers,
+        "skip_connections": bilm.skip_connections,
         "cell_clip": bilm.cell_clip or 0.0,
-        "output_clip": bilm.projection_clip or 0.0,
+        "projection_clip": bilm.projection_clip or 0.0,
         "directions": "both" if len(bilm.directions) > 1 else bilm.directions[0],
         "input": "words" if bilm.characters is None else "characters",
     }
     if bilm.characters is not None:
         shape |= {
-            "width": bilm.characters.max_characters,
-            "character_dim": bilm.characters.embedding_size,
+            "max_characters": bilm.characters.max_characters,
+            "character_embedding_size": bilm.characters.embedding_size,
             "filters": bilm.characters.filters,
             "activation": bilm.characters.activation,
-            "highways": bilm.characters.highway_layers,
+            "highway_layers": bilm.characters.highway_layers,
         }
     return shape

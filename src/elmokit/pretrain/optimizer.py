@@ -15,30 +15,30 @@ def make_optimizer(model: nn.Module, settings: PretrainingSettings) -> torch.opt
         return torch.optim.Adagrad(
             model.parameters(),
             lr=settings.learning_rate,
-            initial_accumulator_value=settings.accumulator,
+            initial_accumulator_value=settings.initial_accumulator,
         )
     matrices = [p for p in model.parameters() if p.dim() > 1]
     others = [p for p in model.parameters() if p.dim() <= 1]
     return torch.optim.AdamW(
         [
-            {"params": matrices, "weight_decay": settings.decay},
+            {"params": matrices, "weight_decay": settings.weight_decay},
             {"params": others, "weight_decay": 0.0},
         ],
         lr=settings.learning_rate,
-        betas=(0.9, settings.beta),
+        betas=(0.9, settings.beta2),
     )
 
 
 def learning_rate(settings: PretrainingSettings, update: int, updates: int) -> float:
     """The learning rate of an update, counted from 0, of so many."""
-    if update < settings.warm_up:
-        return settings.learning_rate * (update + 1) / settings.warm_up
-    done = (update - settings.warm_up) / max(1, updates - settings.warm_up)
+    if update < settings.warmup_steps:
+        return settings.learning_rate * (update + 1) / settings.warmup_steps
+    done = (update - settings.warmup_steps) / max(1, updates - settings.warmup_steps)
     left = {
         "constant": 1.0,
-        "linear": 1 - (1 - settings.final_rate) * done,
-        "cosine": settings.final_rate
-        + (1 - settings.final_rate) * (1 + math.cos(math.pi * done)) / 2,
+        "linear": 1 - (1 - settings.final_learning_rate) * done,
+        "cosine": settings.final_learning_rate
+        + (1 - settings.final_learning_rate) * (1 + math.cos(math.pi * done)) / 2,
     }[settings.schedule]
     return settings.learning_rate * left
 

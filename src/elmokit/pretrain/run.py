@@ -29,7 +29,7 @@ _RESET, _SAMPLE, _DROPOUT = range(3)
 _LANES_NAMED = 3
 _REMEDY = (
     "begin another run with the best model so far (--init-from OUT/model --out NEW), and a smaller "
-    "learning_rate or clip_norm"
+    "learning_rate or max_grad_norm"
 )
 
 
@@ -63,7 +63,7 @@ class Run:
         self._device, self._ranks = device or torch.device("cpu"), ranks or Ranks()
         if settings.precision == "bfloat16":
             _check_bfloat16(self._device)
-        self._mine = self._ranks.share(settings.lanes)
+        self._mine = self._ranks.share(settings.batch_size)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             self.model = make_model(settings, len(corpus.vocabulary)).to(self._device)
@@ -76,7 +76,7 @@ class Run:
         self.done = 0
         self.begun_with: str | None = None  # the card of another model
         self.best, self.best_update = float("inf"), 0
-        self.updates = settings.updates or max(1, int(settings.epochs * self.updates_per_epoch))
+        self.updates = settings.steps or max(1, int(settings.epochs * self.updates_per_epoch))
 
     @property
     def updates_per_epoch(self) -> float:
@@ -86,18 +86,22 @@ class Run:
     @property
     def epoch(self) -> float:
         """Where in the text's order it stands."""
-        return self.settings.start + self.done / self.updates_per_epoch
+        return self.settings.skip_epochs + self.done / self.updates_per_epoch
 
     @property
     def words_per_update(self) -> int:
         """How many words each direction predicts in an update, over all ranks."""
-        return self.settings.lanes * self.settings.steps * self.settings.accumulate
+        return (
+            self.settings.batch_size
+            * self.settings.sequence_length
+            * self.settings.gradient_accumulation
+        )
 
     @property
     def samples(self) -> bool:
         """Whether a loss is that among drawn words only, not among all of them."""
         settings = self.settings
-        return settings.softmax == "sampled" and settings.negatives < len(self.corpus.vocabulary)
+        return settings.softmax == "sampled" and settings.num_sampled < len(self.corpus.vocabulary)
 
     def update(self) -> Update:
         """Read the next windows, and learn from them."""
@@ -109,14 +113,14 @@ class Run:
         self.model.bilm.encoder.requires_grad_(self.done % settings.encoder_every == 0)
         losses = []
         with using_threads(settings.threads or None):
-            for part in range(settings.accumulate):
+            for part in range(settings.gradient_accumulation):
                 windows = [stream.window() for stream in self._streams]
                 learnt = self._learn(windows, part)
                 self._check(learnt, windows)
                 self._state = learnt.state
                 losses.append(learnt.losses)
             self._ranks.average_gradients(self.model.parameters())
-            norm = clip_gradients(self.model.parameters(), settings.clip_norm)
+            norm = clip_gradients(self.model.parameters(), settings.max_grad_norm)
             if not np.isfinite(norm):
                 raise NumericError(
                     f"update {self.done}: the gradients are not finite, though the losses are "
@@ -130,7 +134,7 @@ class Run:
     @property
     def over(self) -> bool:
         """Whether all updates are done, or validation has not become better for too long."""
-        waited = self.settings.patience * self.settings.validate_every
+        waited = self.settings.patience * self.settings.validation_interval
         return self.done >= self.updates or 0 < waited <= self.done - self.best_update
 
     def is_best(self, score: float | None) -> bool:
@@ -189,13 +193,13 @@ class Run:
         apart = settings.streams == "independent" and direction == "backward"
         stream = Stream(
             self.corpus.shards,
-            lanes=settings.lanes,
-            steps=settings.steps,
+            lanes=settings.batch_size,
+            steps=settings.sequence_length,
             direction=direction,
             shuffle=settings.shuffle,
             seed=settings.seed + apart,
         )
-        stream.pass_over(int(settings.start * self._predictions))
+        stream.pass_over(int(settings.skip_epochs * self._predictions))
         return stream
 
     def _learn(self, windows: list[Window], part: int) -> Learnt:
@@ -213,7 +217,7 @@ class Run:
                 for direction in range(len(mine))
             ],
             self._state,
-            scale=settings.steps / settings.accumulate,
+            scale=settings.sequence_length / settings.gradient_accumulation,
             sparse=self._sparse,
             short=settings.precision == "bfloat16",
         )
@@ -222,7 +226,7 @@ class Run:
         settings, device = self.settings, self._device
         seed = (settings.seed, self.done, part, direction)
         chances = np.random.default_rng([_RESET, *seed]).random(window.inputs.shape)
-        resets = window.starts & (chances < settings.reset)
+        resets = window.starts & (chances < settings.reset_probability)
         generator = torch.Generator(device)
         generator.manual_seed(_one_number(_DROPOUT, *seed, self._ranks.rank))
         targets = window.targets[self._mine].flatten()
@@ -234,7 +238,7 @@ class Run:
             Dropout(
                 settings.dropout,
                 generator,
-                variational=settings.locked,
+                variational=settings.variational_dropout,
                 weight_rate=settings.weight_dropout,
                 word_rate=settings.word_dropout,
             ),
@@ -242,7 +246,7 @@ class Run:
         )
 
     def _sample(self, seed: tuple[int, ...]) -> NegativeSample | None:
-        words, negatives = len(self.corpus.vocabulary), self.settings.negatives
+        words, negatives = len(self.corpus.vocabulary), self.settings.num_sampled
         if self.settings.softmax == "adaptive":
             return None
         if not self.samples:
@@ -257,9 +261,11 @@ class Run:
         """Whether the gradient of the softmax's table is kept by rows."""
         settings, words = self.settings, len(self.corpus.vocabulary)
         possible = settings.optimizer == "adagrad" and self._ranks.size == 1
-        touched = 2 * (settings.negatives + settings.lanes * settings.steps)
+        touched = 2 * (settings.num_sampled + settings.batch_size * settings.sequence_length)
         few = settings.softmax == "sampled" and touched < _SPARSE_SHARE * words
-        return possible and (settings.table == "sparse" or (settings.table == "auto" and few))
+        return possible and (
+            settings.softmax_gradient == "sparse" or (settings.softmax_gradient == "auto" and few)
+        )
 
     def _check(self, learnt: Learnt, windows: list[Window]) -> None:
         """Refuse to learn from what is not a number, and name the text it came from."""
@@ -292,11 +298,11 @@ def make_model(settings: PretrainingSettings, words: int) -> LanguageModel:
             f"cutoffs is {settings.cutoffs}, but there are only {words:,} words to predict"
         )
     softmax = (
-        AdaptiveSoftmax(words, settings.dim, settings.cutoffs)
+        AdaptiveSoftmax(words, settings.projection_size, settings.cutoffs)
         if settings.softmax == "adaptive"
-        else Softmax(words, settings.dim)
+        else Softmax(words, settings.projection_size)
     )
-    return LanguageModel(BiLM(settings.bilm(words)), softmax, tie_weights=settings.share)
+    return LanguageModel(BiLM(settings.bilm(words)), softmax, tie_weights=settings.tie_weights)
 
 
 def _check_bfloat16(device: torch.device) -> None:

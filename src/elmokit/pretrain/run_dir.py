@@ -18,7 +18,7 @@ from elmokit.formats.pretrained import Pretrained
 from elmokit.pretrain.checkpoint import NAME, Checkpoint
 from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.run import Run
-from elmokit.pretrain.settings import PretrainingSettings, differing, parse_settings
+from elmokit.pretrain.settings import PretrainingSettings, changed_settings, parse_settings
 from elmokit.pretrain.validation import Validation
 
 SETTINGS, MODEL = "settings.toml", "model"
@@ -51,7 +51,7 @@ class RunFolder:
             )
         if checkpoint is not None:
             before = parse_settings(checkpoint.settings, str(self.path / NAME))
-            changed = differing(settings, before)
+            changed = changed_settings(settings, before)
             told = ", ".join(f"{n} {getattr(before, n)} → {getattr(settings, n)}" for n in changed)
             if changed:
                 raise InputError(

@@ -1,4 +1,4 @@
-"""PretrainingSettings of pretraining, their presets, and reading them."""
+"""Settings of a pretraining run, the presets, and reading them from files and options."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -18,173 +18,230 @@ from elmokit.settings import (
 )
 
 _POSITIVE = (
-    "lanes", "steps", "negatives", "accumulate", "encoder_every", "log_every", "learning_rate",
-    "accumulator",
+    "batch_size", "sequence_length", "num_sampled", "gradient_accumulation", "encoder_every",
+    "log_interval", "learning_rate", "initial_accumulator",
 )  # fmt: skip
 _NOT_NEGATIVE = (
-    "start", "epochs", "updates", "seed", "threads", "decay", "warm_up", "patience",
-    "validate_every", "validate_words", "clip_norm", "checkpoint_minutes",
+    "skip_epochs", "epochs", "steps", "seed", "threads", "weight_decay", "warmup_steps",
+    "patience", "validation_interval", "validation_words", "max_grad_norm", "checkpoint_minutes",
 )  # fmt: skip
-_SHARES, _BELOW_ONE = ("reset", "final_rate"), ("dropout", "weight_dropout", "word_dropout", "beta")
+_FRACTIONS = ("reset_probability", "final_learning_rate")
+_BELOW_ONE = ("dropout", "weight_dropout", "word_dropout", "beta2")
 
 
 @dataclass(frozen=True)
 class PretrainingSettings:
-    """Every number of a pretraining run: the model's shape, the softmax, the text, the learning."""
+    """Every setting of a pretraining run: model, softmax, batches, regularization, optimizer."""
 
-    dim: int = setting("size of a word vector and of a reader's output", 128)
-    cell_dim: int = setting("size of a reader's memory", 1024)
-    layers: int = setting("layers of each reader", 2)
-    skip: bool = setting("each layer from the second on adds what it read", True)
-    cell_clip: float = setting("largest number in a memory; 0 for no limit", 3.0)
-    output_clip: float = setting("largest number in an output; 0 for no limit", 3.0)
-    directions: Literal["both", "forward", "backward"] = setting("which readers there are", "both")
-    input: Literal["characters", "words"] = setting("what is read of a word", "characters")
-    width: int = setting("characters a word has at most, with its two marks", 50)
-    character_dim: int = setting("size of a character's vector", 16)
+    projection_size: int = setting("size of a word vector and of an LSTM's hidden state", 128)
+    cell_size: int = setting("size of an LSTM's cell state", 1024)
+    num_layers: int = setting("LSTM layers in each direction", 2)
+    skip_connections: bool = setting(
+        "add each LSTM layer's input to its output, from layer 2", True
+    )
+    cell_clip: float = setting("clip cell states to this absolute value; 0 for no limit", 3.0)
+    projection_clip: float = setting(
+        "clip hidden states to this absolute value; 0 for no limit", 3.0
+    )
+    directions: Literal["both", "forward", "backward"] = setting("directions of the LSTMs", "both")
+    input: Literal["characters", "words"] = setting(
+        "character CNN or word embeddings", "characters"
+    )
+    max_characters: int = setting("characters per word, including the two boundary characters", 50)
+    character_embedding_size: int = setting("size of a character embedding", 16)
     filters: tuple[tuple[int, int], ...] = setting(
-        "(characters seen, features) of each filter", PUBLISHED_FILTERS
+        "[width, features] of each convolution", PUBLISHED_FILTERS
     )
-    activation: Literal["relu", "tanh"] = setting("of the filters", "relu")
-    highways: int = setting("highway layers after the filters", 1)
+    activation: Literal["relu", "tanh"] = setting("activation after the convolutions", "relu")
+    highway_layers: int = setting("highway layers after the convolutions", 1)
 
-    softmax: Literal["sampled", "full", "adaptive"] = setting("how words are predicted", "sampled")
-    negatives: int = setting("wrong answers drawn for each direction and window", 8192)
-    cutoffs: tuple[int, ...] = setting(
-        "first words of the adaptive softmax's classes", (4000, 20000)
+    softmax: Literal["sampled", "full", "adaptive"] = setting("output layer", "sampled")
+    num_sampled: int = setting("negative samples per direction and batch", 8192)
+    cutoffs: tuple[int, ...] = setting("first word of each adaptive-softmax cluster", (4000, 20000))
+    tie_weights: bool = setting("share the softmax's weights with the word embeddings", False)
+    softmax_gradient: Literal["auto", "sparse", "dense"] = setting(
+        "how the gradient of the softmax's weights is stored", "auto"
     )
-    share: bool = setting("words are predicted with the vectors by which they are read", False)
-    table: Literal["auto", "sparse", "dense"] = setting("gradient of the softmax's table", "auto")
 
-    lanes: int = setting("texts read side by side, over all ranks", 128)
-    steps: int = setting("words of a window; gradients end at its edge", 20)
-    reset: float = setting("probability that a lane starts a sentence from zero", 0.5)
-    shuffle: Literal["sentences", "shards", "none"] = setting("what each epoch mixes", "sentences")
+    batch_size: int = setting("sequences per step, over all processes", 128)
+    sequence_length: int = setting("words per sequence; gradients stop at its ends", 20)
+    reset_probability: float = setting("probability that a sentence starts from a zero state", 0.5)
+    shuffle: Literal["sentences", "shards", "none"] = setting(
+        "what is shuffled in each epoch", "sentences"
+    )
     streams: Literal["same", "independent"] = setting(
-        "whether both readers read the same sentences at the same time", "same"
+        "whether both directions read the same sentences in a step", "same"
     )
-    start: float = setting("how much of the text is passed over first, in epochs", 0.0)
-    epochs: float = setting("how often the text is read", 10.0)
-    updates: int = setting("how many updates instead, if not 0", 0)
+    skip_epochs: float = setting("how much of the text to skip at the start, in epochs", 0.0)
+    epochs: float = setting("passes over the text", 10.0)
+    steps: int = setting("optimizer steps, instead of epochs if not 0", 0)
 
-    dropout: float = setting("share of numbers missing before each layer and the softmax", 0.1)
-    locked: bool = setting("the same numbers are missing at each step of a window", False)
-    weight_dropout: float = setting("share of recurrent weights missing in a window", 0.0)
-    word_dropout: float = setting("share of word types missing in a window", 0.0)
+    dropout: float = setting("dropout before each layer and before the softmax", 0.1)
+    variational_dropout: bool = setting("the same dropout mask at every word of a sequence", False)
+    weight_dropout: float = setting("dropout of recurrent weights, one mask per sequence", 0.0)
+    word_dropout: float = setting("dropout of whole word types, one mask per sequence", 0.0)
 
-    optimizer: Literal["adagrad", "adamw"] = setting("how gradients change weights", "adagrad")
-    learning_rate: float = setting("size of an update", 0.2)
-    accumulator: float = setting("what Adagrad's sums start from", 1.0)
-    decay: float = setting("AdamW's weight decay", 0.01)
-    beta: float = setting("AdamW's memory of squared gradients", 0.99)
-    warm_up: int = setting("updates until the learning rate is reached", 0)
+    optimizer: Literal["adagrad", "adamw"] = setting("optimizer", "adagrad")
+    learning_rate: float = setting("highest learning rate", 0.2)
+    initial_accumulator: float = setting("initial value of Adagrad's accumulators", 1.0)
+    weight_decay: float = setting("weight decay of AdamW", 0.01)
+    beta2: float = setting("decay rate of AdamW's second moment", 0.99)
+    warmup_steps: int = setting("steps of linear warm-up", 0)
     schedule: Literal["constant", "linear", "cosine"] = setting(
-        "how the learning rate falls", "constant"
+        "how the learning rate falls after the warm-up", "constant"
     )
-    final_rate: float = setting("share of the learning rate that is left at the end", 0.05)
-    clip_norm: float = setting("largest length of all gradients together; 0 for no limit", 10.0)
-    accumulate: int = setting("windows whose gradients make one update", 1)
-    encoder_every: int = setting("updates of which one changes the encoder too", 1)
-    precision: Literal["float32", "bfloat16"] = setting("of most products", "float32")
+    final_learning_rate: float = setting(
+        "learning rate at the end, as a fraction of the highest", 0.05
+    )
+    max_grad_norm: float = setting("clip the norm of all gradients to this; 0 for no limit", 10.0)
+    gradient_accumulation: int = setting("batches per optimizer step", 1)
+    encoder_every: int = setting("train the character CNN at one in so many steps", 1)
+    precision: Literal["float32", "bfloat16"] = setting("precision of most products", "float32")
 
-    validate_every: int = setting("updates between validations; 0 for none but the last", 1000)
-    validate_words: int = setting("held-out words of a validation; 0: all", 50000)
-    patience: int = setting("validations without a better one before stopping; 0: never", 0)
-    checkpoint_minutes: float = setting("time between checkpoints", 10.0)
-    log_every: int = setting("updates between lines of the log", 50)
-    seed: int = setting("of every random choice", 0)
-    threads: int = setting("threads to compute with; 0 for one a CPU that the process may use", 0)
+    validation_interval: int = setting("steps between validations; 0 for one at the end", 1000)
+    validation_words: int = setting("held-out words per validation; 0 for all", 50000)
+    patience: int = setting("stop after so many validations without improvement; 0: never", 0)
+    checkpoint_minutes: float = setting("minutes between checkpoints", 10.0)
+    log_interval: int = setting("steps between lines of the log", 50)
+    seed: int = setting("seed of every random choice", 0)
+    threads: int = setting("threads; 0 for one per CPU that the process may use", 0)
 
     def __post_init__(self) -> None:
         check_ranges(
             self,
             positive=_POSITIVE,
             not_negative=_NOT_NEGATIVE,
-            shares=_SHARES,
+            shares=_FRACTIONS,
             below_one=_BELOW_ONE,
         )
-        self._check_together()
+        self._check_combinations()
 
-    def _check_together(self) -> None:
-        if not (self.epochs or self.updates):
-            raise ConfigError("epochs and updates are both 0; say how long to train")
-        if self.patience and not self.validate_every:
-            raise ConfigError("patience counts validations, but validate_every is 0")
-        if self.table == "sparse" and self.optimizer != "adagrad":
-            raise ConfigError('table is "sparse", which works with Adagrad only')
+    def _check_combinations(self) -> None:
+        if not (self.epochs or self.steps):
+            raise ConfigError("epochs and steps are both 0; set one of them")
+        if self.patience and not self.validation_interval:
+            raise ConfigError("patience counts validations, but validation_interval is 0")
+        if self.softmax_gradient == "sparse" and self.optimizer != "adagrad":
+            raise ConfigError('softmax_gradient is "sparse", which works with Adagrad only')
         if self.encoder_every > 1 and self.input == "words":
             raise ConfigError(
-                f"encoder_every is {self.encoder_every}, but a table of words learns at no cost; "
-                "leave it 1"
+                f"encoder_every is {self.encoder_every}, but word embeddings cost nothing to "
+                "train at every step; leave it 1"
             )
-        if self.share and self.input != "words":
+        if self.tie_weights and self.input != "words":
             raise ConfigError(
-                "share is true, but words are read by their characters: there is no table to share"
+                "tie_weights is true, but words are encoded by a character CNN: there are no word "
+                'embeddings to share; set input to "words"'
             )
-        if self.share and self.softmax == "adaptive":
-            raise ConfigError("share is true: an adaptive softmax has no table of whole vectors")
+        if self.tie_weights and self.softmax == "adaptive":
+            raise ConfigError(
+                "tie_weights is true, but an adaptive softmax has no weights of the embeddings' "
+                "shape; use another softmax"
+            )
         if sorted(set(self.cutoffs)) != list(self.cutoffs) or not self.cutoffs:
             raise ConfigError(f"cutoffs is {self.cutoffs}, expected rising numbers")
 
-    def bilm(self, words: int) -> BiLMConfig:
-        """The shape of the biLM, of which a word-level one has a table of so many words."""
-        readers: dict[str, tuple[Direction, ...]] = {
+    def bilm(self, vocabulary_size: int) -> BiLMConfig:
+        """The configuration of the biLM; only word embeddings depend on the vocabulary's size."""
+        directions: dict[str, tuple[Direction, ...]] = {
             "both": ("forward", "backward"),
             "forward": ("forward",),
             "backward": ("backward",),
         }
         characters = CharacterConfig(
-            max_characters=self.width,
-            embedding_size=self.character_dim,
+            max_characters=self.max_characters,
+            embedding_size=self.character_embedding_size,
             filters=self.filters,
             activation=self.activation,
-            highway_layers=self.highways,
+            highway_layers=self.highway_layers,
         )
         return BiLMConfig(
-            projection_size=self.dim,
-            cell_size=self.cell_dim,
-            num_layers=self.layers,
+            projection_size=self.projection_size,
+            cell_size=self.cell_size,
+            num_layers=self.num_layers,
             characters=characters if self.input == "characters" else None,
-            vocabulary_size=words if self.input == "words" else None,
-            directions=readers[self.directions],
-            skip_connections=self.skip,
+            vocabulary_size=vocabulary_size if self.input == "words" else None,
+            directions=directions[self.directions],
+            skip_connections=self.skip_connections,
             cell_clip=self.cell_clip or None,
-            projection_clip=self.output_clip or None,
+            projection_clip=self.projection_clip or None,
         )
 
     def to_toml(self) -> str:
-        """The settings as a TOML file, each with what it means."""
+        """A TOML file with every setting and a comment on its meaning."""
         return to_toml(self)
 
 
 # The published sizes, trained as published; a tiny one to try things; and the one that ships.
 PRESETS = {
     "tiny": PretrainingSettings(
-        dim=32, cell_dim=128, filters=((1, 16), (2, 16), (3, 32)), lanes=16, negatives=512
+        projection_size=32,
+        cell_size=128,
+        filters=((1, 16), (2, 16), (3, 32)),
+        batch_size=16,
+        num_sampled=512,
     ),
     "small": PretrainingSettings(),
-    "medium": PretrainingSettings(dim=256, cell_dim=2048),
-    "original": PretrainingSettings(dim=512, cell_dim=4096, highways=2),
+    "medium": PretrainingSettings(projection_size=256, cell_size=2048),
+    "original": PretrainingSettings(projection_size=512, cell_size=4096, highway_layers=2),
     "english": PretrainingSettings(
-        dim=224,
-        cell_dim=768,
+        projection_size=224,
+        cell_size=768,
         filters=((1, 32), (2, 32), (3, 64), (4, 128), (5, 192), (6, 192)),
-        negatives=4096,
-        steps=32,
-        reset=0.9,
+        num_sampled=4096,
+        sequence_length=32,
+        reset_probability=0.9,
         dropout=0.0,
         optimizer="adamw",
         learning_rate=0.002,
-        warm_up=500,
-        clip_norm=32.0,
+        warmup_steps=500,
+        max_grad_norm=32.0,
     ),
 }
 
+# The names that elmokit 0.1 used, in the files of its runs too.
+RENAMED = {
+    "dim": "projection_size",
+    "cell_dim": "cell_size",
+    "layers": "num_layers",
+    "skip": "skip_connections",
+    "output_clip": "projection_clip",
+    "width": "max_characters",
+    "character_dim": "character_embedding_size",
+    "highways": "highway_layers",
+    "negatives": "num_sampled",
+    "share": "tie_weights",
+    "table": "softmax_gradient",
+    "lanes": "batch_size",
+    "steps": "sequence_length",
+    "reset": "reset_probability",
+    "start": "skip_epochs",
+    "updates": "steps",
+    "locked": "variational_dropout",
+    "accumulator": "initial_accumulator",
+    "decay": "weight_decay",
+    "beta": "beta2",
+    "warm_up": "warmup_steps",
+    "final_rate": "final_learning_rate",
+    "clip_norm": "max_grad_norm",
+    "accumulate": "gradient_accumulation",
+    "validate_every": "validation_interval",
+    "validate_words": "validation_words",
+    "log_every": "log_interval",
+}
 
-def read_settings(source: str | Path | None, given: Mapping[str, str]) -> PretrainingSettings:
-    """The settings of a preset, a TOML file or a bilm-tf options file, some of them replaced.
+# What may differ when a run is resumed: how long it is, how it is watched, not what a step does.
+_MAY_CHANGE = {
+    "epochs", "steps", "patience", "validation_interval", "checkpoint_minutes", "log_interval",
+    "threads",
+}  # fmt: skip
 
-    A TOML file may begin from a preset: `preset = "small"`.
+
+def read_settings(source: str | Path | None, options: Mapping[str, str]) -> PretrainingSettings:
+    """The settings of a preset, a TOML file or a bilm-tf options file, then those of `options`.
+
+    A TOML file may start from a preset: `preset = "small"`. The settings.toml of any run is read,
+    one written by elmokit 0.1 too.
     """
     if source is None:
         values: dict[str, Any] = {}
@@ -194,23 +251,56 @@ def read_settings(source: str | Path | None, given: Mapping[str, str]) -> Pretra
         values = read_training_options(Path(source))
     else:
         values = read_toml(Path(source), f"and no preset ({', '.join(PRESETS)}) either")
+    name = "the settings" if source is None else str(source)
+    if values.keys() >= RENAMED.keys():
+        values = _renamed(values)
+    _check_names(values, name)
+    _check_names(options, "the options")
     preset = values.pop("preset", "small")
     if preset not in PRESETS:
         raise ConfigError(f"no preset is called {preset!r}, expected one of {sorted(PRESETS)}")
-    name = "the settings" if source is None else str(source)
-    return override_settings(PRESETS[preset], values, given, name)
+    return override_settings(PRESETS[preset], values, options, name)
 
 
 def parse_settings(toml: str, name: str) -> PretrainingSettings:
-    """The settings that `to_toml` wrote."""
-    return make_record(parse_toml(toml, name), PretrainingSettings, name)
+    """The settings that `to_toml` wrote, in this version or in 0.1."""
+    values = parse_toml(toml, name)
+    return make_record(
+        _renamed(values) if _old_names(values) else values, PretrainingSettings, name
+    )
 
 
-def differing(mine: PretrainingSettings, other: PretrainingSettings) -> list[str]:
-    """The names of settings that differ and change what is learnt."""
-    harmless = {"log_every", "checkpoint_minutes", "threads"}
+def names_of_0_1(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by the names that 0.1 gave them, in the same order, for digests that it stored."""
+    old_names = {new: old for old, new in RENAMED.items()}
+    return {old_names.get(name, name): value for name, value in settings.items()}
+
+
+def changed_settings(settings: PretrainingSettings, before: PretrainingSettings) -> list[str]:
+    """The names of settings that differ and may not change when a run is resumed."""
     return [
         f.name
         for f in fields(PretrainingSettings)
-        if f.name not in harmless and getattr(mine, f.name) != getattr(other, f.name)
+        if f.name not in _MAY_CHANGE and getattr(settings, f.name) != getattr(before, f.name)
     ]
+
+
+def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {RENAMED.get(name, name): value for name, value in values.items()}
+
+
+def _check_names(values: Mapping[str, Any], name: str) -> None:
+    """Refuse the names of 0.1, some of which mean something else now."""
+    if old_names := _old_names(values):
+        raise ConfigError(
+            f"{name}: settings have been renamed: "
+            + ", ".join(f"{old} is now {RENAMED[old]}" for old in old_names)
+        )
+
+
+def _old_names(values: Mapping[str, Any]) -> list[str]:
+    """The names of 0.1 among the names; none if all of them have a meaning today."""
+    current = {f.name for f in fields(PretrainingSettings)}
+    if not RENAMED.keys() & values.keys() - current:
+        return []
+    return [name for name in values if name in RENAMED]

@@ -56,11 +56,11 @@ def pretrain(
         saved, judged = time.monotonic(), None
         while not run.over:
             log.add(run.update())
-            if run.due(settings.log_every):
+            if run.due(settings.log_interval):
                 tell(log.write_progress())
 
-            if run.due(settings.validate_every):
-                validation = validate(run.pretrained, corpus.valid, words=settings.validate_words)
+            if run.due(settings.validation_interval):
+                validation = validate(run.pretrained, corpus.valid, words=settings.validation_words)
                 tell(log.write_validation(validation))
                 if run.is_best(None if validation is None else validation.score):
                     folder.save_model(run, validation)
