@@ -1,11 +1,18 @@
 import lzma
+import random
 import re
+import subprocess
+import sys
 import time
+from itertools import islice
 
 import pytest
+import sacremoses
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from elmokit.errors import ConfigError
-from elmokit.tokenizers import get_tokenizer
+from elmokit.tokenizers import TOKENIZERS, MosesTokenizer, get_tokenizer, register_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -18,7 +25,7 @@ from elmokit.tokenizers import get_tokenizer
         ("", []),
     ],
 )
-def test_moses_cuts_words_as_the_billion_word_corpus_did(text, words):
+def test_moses_tokenizes_as_in_the_billion_word_corpus(text, words):
     assert get_tokenizer("moses").tokenize(text) == words
 
 
@@ -40,11 +47,11 @@ def test_moses_cuts_words_as_the_billion_word_corpus_did(text, words):
         ("  \n\n ", []),
     ],
 )
-def test_sentences_end_where_a_reader_would_say(text, sentences):
+def test_moses_splits_sentences(text, sentences):
     assert get_tokenizer("moses").split_sentences(text) == sentences
 
 
-def test_no_character_is_lost_between_sentences(shared):
+def test_sentence_splitting_loses_no_character(shared):
     with lzma.open(shared / "data/lm/en/wikipedia_a.valid.txt.xz", "rt", encoding="utf-8") as file:
         text = file.read(300_000)
     sentences = get_tokenizer("moses").split_sentences(text)
@@ -52,30 +59,30 @@ def test_no_character_is_lost_between_sentences(shared):
     assert re.sub(r"\s", "", "".join(sentences)) == re.sub(r"\s", "", text)
 
 
-def test_a_long_run_of_stops_takes_no_time():
+def test_a_long_run_of_stops_takes_linear_time():
     started = time.perf_counter()
     assert len(get_tokenizer("moses").split_sentences("." * 200_000 + " A" + "!" * 200_000)) == 2
     assert time.perf_counter() - started < 5
 
 
-def test_scripts_without_capitals_have_sentences_too():
+def test_scripts_without_capitals_are_split_into_sentences():
     assert len(get_tokenizer("moses").split_sentences("هل جاء؟ نعم. جاء أمس.")) == 3
     assert len(get_tokenizer("moses").split_sentences("वह आया। वह गया।")) == 2
 
 
-def test_spaces_are_plain_spaces():
-    way = get_tokenizer("spaces")
-    assert way.tokenize("a  b\tc\u00a0d\u3000e") == ["a", "b", "c\u00a0d\u3000e"]
-    assert way.split_sentences("a b\n\nc\u2028d\n") == ["a b", "c\u2028d"]
+def test_spaces_splits_at_plain_spaces_and_tabs_only():
+    tokenizer = get_tokenizer("spaces")
+    assert tokenizer.tokenize("a  b\tc\u00a0d\u3000e") == ["a", "b", "c\u00a0d\u3000e"]
+    assert tokenizer.split_sentences("a b\n\nc\u2028d\n") == ["a b", "c\u2028d"]
 
 
-def test_characters_are_words_of_their_own():
-    way = get_tokenizer("characters")
-    assert way.tokenize("SEQ WENCE") == list("SEQWENCE")
-    assert way.split_sentences("MK\nLV\n") == ["MK", "LV"]
+def test_characters_makes_every_character_a_word():
+    tokenizer = get_tokenizer("characters")
+    assert tokenizer.tokenize("SEQ WENCE") == list("SEQWENCE")
+    assert tokenizer.split_sentences("MK\nLV\n") == ["MK", "LV"]
 
 
-def test_a_letter_after_an_apostrophe_is_no_initial():
+def test_a_letter_after_an_apostrophe_is_not_an_initial():
     text = "He didn't. She did. 'J. Smith' wrote it."
     assert get_tokenizer("moses").split_sentences(text) == [
         "He didn't.",
@@ -84,11 +91,112 @@ def test_a_letter_after_an_apostrophe_is_no_initial():
     ]
 
 
-def test_other_languages_have_their_own_abbreviations():
+def test_languages_have_their_own_abbreviations():
     text = "Das ist z.B. Dr. Meier. Er kam am 3. Mai."
     assert get_tokenizer("moses-de").split_sentences(text)[0] == "Das ist z.B. Dr. Meier."
 
 
-def test_an_unknown_way_is_refused():
-    with pytest.raises(ConfigError, match="no tokenizer is called 'nltk', expected 'moses'"):
-        get_tokenizer("nltk")
+def test_an_unknown_name_is_refused():
+    for name in ("nltk", "moses-english", "spaces-de"):
+        with pytest.raises(ConfigError, match=f"called '{name}', expected one of moses, "):
+            get_tokenizer(name)
+
+
+def test_a_tokenizer_is_added_by_one_decorator(monkeypatch):
+    monkeypatch.setattr("elmokit.tokenizers.TOKENIZERS", {**TOKENIZERS})
+
+    @register_tokenizer("letters-LANGUAGE", "for a test")
+    class Letters(MosesTokenizer):
+        pass
+
+    assert isinstance(get_tokenizer("letters-de"), Letters)
+
+
+def test_only_moses_imports_sacremoses():
+    code = (
+        "import sys; from elmokit.tokenizers import get_tokenizer\n"
+        "get_tokenizer('spaces').tokenize('a b'); assert 'sacremoses' not in sys.modules\n"
+        "get_tokenizer('moses').tokenize('a b'); assert 'sacremoses' in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# The chunk cache gives exactly what sacremoses gives.
+
+PIECES = [
+    *"aAzéÉß059²½٣中あ",
+    *["etc", "No", "Mr", "p", "U", "e.g", "DOTMULTI", "MULTI", "nº", "cm", "ºC", "s", "t", "ﬁ"],
+    *"..,,''\"\"`´‘’‚„“”«»–—-…()[]<>:;%?!/$&@#_|\\",
+    *["\xa0", "\u2009", "\u200b", "\t", "\x01", "\x1c", "\x7f", "\u3000", "\r", "\u0300", "\ud800"],
+    *["''", "...", "--", "😀", "।"],
+    *[" "] * 20,
+]
+LANGUAGES = ["en", "de", "fr", "ru"]
+
+
+class Sacremoses:
+    def __init__(self, language):
+        self.normalizer = sacremoses.MosesPunctNormalizer(lang=language)
+        self.tokenizer = sacremoses.MosesTokenizer(lang=language)
+
+    def tokenize(self, sentence):
+        return self.tokenizer.tokenize(self.normalizer.normalize(sentence), escape=False)
+
+
+@pytest.fixture(scope="module", params=LANGUAGES)
+def both(request):
+    return MosesTokenizer(request.param), Sacremoses(request.param)
+
+
+@settings(max_examples=100)
+@given(sentence=st.lists(st.sampled_from(PIECES), max_size=18).map("".join))
+def test_any_text_is_tokenized_as_by_sacremoses(both, sentence):
+    ours, theirs = both
+    assert ours.tokenize(sentence) == theirs.tokenize(sentence)
+
+
+def test_thousands_of_short_texts_are_tokenized_as_by_sacremoses(both):
+    ours, theirs = both
+    generator = random.Random(0)
+    for _ in range(1000):
+        sentence = "".join(generator.choices(PIECES, k=generator.randint(1, 12)))
+        assert ours.tokenize(sentence) == theirs.tokenize(sentence), repr(sentence)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("Mr. Smith", ["Mr.", "Smith"]),
+        ("He left. Then", ["He", "left", ".", "Then"]),
+        ("He left. then", ["He", "left.", "then"]),
+        ("No. 5 and No. Five", ["No.", "5", "and", "No", ".", "Five"]),
+        ('He said "no".', ["He", "said", '"', "no", ".", '"']),
+        ('("Etc"), 1990–95', ["(", '"', "Etc", '"', ")", ",", "1990-95"]),
+        ("dogs' tails are dogs'", ["dogs", "'", "tails", "are", "dogs'"]),
+        ("wait ... what...", ["wait", "...", "what", "..."]),
+    ],
+)
+def test_a_chunk_depends_on_the_next_only_where_moses_does(sentence, words):
+    tokenizer = MosesTokenizer("en")
+    assert tokenizer.tokenize(sentence) == words
+    assert tokenizer.tokenize(sentence) == words  # from the cache
+
+
+def test_the_cache_is_bounded_and_clearing_it_changes_nothing(monkeypatch):
+    tokenizer = MosesTokenizer("en")
+    monkeypatch.setattr(type(tokenizer._chunks), "_CACHE_SIZE", 8)
+    sentences = [f"word{n} U.S. then it's {n},000." for n in range(40)]
+    assert [tokenizer.tokenize(s) for s in sentences] == [
+        Sacremoses("en").tokenize(s) for s in sentences
+    ]
+    assert len(tokenizer._chunks._inner_cache) <= 8
+    assert len(tokenizer._chunks._last_cache) <= 8
+
+
+def test_real_text_is_tokenized_as_by_sacremoses_and_mostly_without_it(shared):
+    ours, theirs = MosesTokenizer("en"), Sacremoses("en")
+    with lzma.open(shared / "data/lm/en/wikipedia_b.valid.txt.xz", "rt", encoding="utf-8") as file:
+        sentences = [s for line in islice(file, 400) for s in ours.split_sentences(line)]
+    assert len(sentences) > 1000
+    assert [ours.tokenize(s) for s in sentences] == [theirs.tokenize(s) for s in sentences]
+    assert sum(ours._chunks.tokenize(s) is None for s in sentences) < 0.05 * len(sentences)

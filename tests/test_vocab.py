@@ -36,7 +36,7 @@ def test_what_is_written_is_read_again(tmp_path):
 
 @pytest.mark.parametrize("word", ["c ", "d\ne", "!!!MAXTERMID"])
 def test_a_word_that_would_not_be_read_again_is_not_written(tmp_path, word):
-    with pytest.raises(InputError, match=r"word 1 of the vocabulary, .* cannot stand on a line"):
+    with pytest.raises(InputError, match=r"word 1 of the vocabulary, .* cannot be written"):
         write_vocabulary(Vocabulary(["a", word]), tmp_path / "vocab.txt")
 
 

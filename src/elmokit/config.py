@@ -1,4 +1,4 @@
-"""The shape of a model, and how validated records are read from JSON."""
+"""The configuration of a model, and reading validated records from JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from elmokit.errors import ConfigError, FormatError
 
 Direction = Literal["forward", "backward"]
 
-# The filters of every published model: 2,048 in all.
+# (width, number of filters) of every published model, 2,048 filters in all.
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
 @dataclass(frozen=True)
 class BiLMConfig:
-    """The shape of a biLM and the constants of its arithmetic.
+    """The sizes of a biLM and the constants of its arithmetic.
 
-    `projection_size` is the size of a word vector and of one LSTM's output, `cell_size` that of its
-    cells. Where the two are equal, the LSTM has no projection matrix. `characters` is None for a
-    word-level model, whose embedding then has `vocabulary_size` rows.
+    `projection_size` is the size of a word vector and of an LSTM's hidden state, `cell_size` that
+    of its cell state. Where the two are equal, the LSTM has no projection. `characters` is None for
+    a word-level model, whose embedding then has `vocabulary_size` rows.
     """
 
     projection_size: int
@@ -38,11 +38,11 @@ class BiLMConfig:
     def __post_init__(self) -> None:
         _positive("projection_size", self.projection_size)
         _positive("cell_size", self.cell_size)
-        _positive("num_layers", self.num_layers, most=100)
+        _positive("num_layers", self.num_layers, maximum=100)
         if self.projection_size > self.cell_size:
             raise ConfigError(
                 f"projection_size is {self.projection_size}, expected at most cell_size "
-                f"({self.cell_size}): an LSTM projects its cells down, never up"
+                f"({self.cell_size}); lower projection_size or raise cell_size"
             )
         object.__setattr__(self, "forget_bias", float(self.forget_bias))
         if self.directions not in (("forward", "backward"), ("forward",), ("backward",)):
@@ -56,11 +56,11 @@ class BiLMConfig:
                 f"found characters={self.characters!r}, vocabulary_size={self.vocabulary_size!r}"
             )
         if self.vocabulary_size is not None:
-            _positive("vocabulary_size", self.vocabulary_size, most=2**30)
+            _positive("vocabulary_size", self.vocabulary_size, maximum=2**30)
         for name in ("cell_clip", "projection_clip"):
             clip = getattr(self, name)
             if clip is not None:
-                object.__setattr__(self, name, float(clip))  # 3 and 3.0 are one model
+                object.__setattr__(self, name, float(clip))  # 3 and 3.0 have one fingerprint
             if clip is not None and not clip > 0:
                 raise ConfigError(
                     f"{name} is {clip!r}, expected a positive number, or None for no clip"
@@ -68,15 +68,15 @@ class BiLMConfig:
 
     @property
     def output_size(self) -> int:
-        """The size of a layer's vector: all directions side by side."""
+        """The size of a layer's vector: those of all directions, concatenated."""
         return len(self.directions) * self.projection_size
 
 
 @dataclass(frozen=True)
 class CharacterConfig:
-    """The shape of a character CNN.
+    """The sizes of a character CNN.
 
-    `max_characters` is how many character ids a word has at most, begin and end of word included;
+    `max_characters` is how many character ids a word has at most, including begin and end of word;
     `filters` are (width, number of filters) pairs.
     """
 
@@ -92,37 +92,37 @@ class CharacterConfig:
         _positive("embedding_size", self.embedding_size)
         if not 3 <= self.max_characters <= 2**20:
             raise ConfigError(
-                f"max_characters is {self.max_characters}, expected 3 or more: "
-                "begin and end of word, and a character"
+                f"max_characters is {self.max_characters}, expected 3 to {2**20:,}: "
+                "begin and end of word count, too"
             )
         if self.activation not in ("relu", "tanh"):
             raise ConfigError(f"activation is {self.activation!r}, expected 'relu' or 'tanh'")
         if not 0 <= self.highway_layers <= 100:
             raise ConfigError(f"highway_layers is {self.highway_layers}, expected 0 to 100")
         if not self.filters:
-            raise ConfigError("filters is empty, expected (characters, features) pairs")
-        for seen, features in self.filters:
-            _positive("filters: the characters that one sees", seen)
-            _positive("filters: the features that one makes", features)
-            if seen > self.max_characters:
+            raise ConfigError("filters is empty, expected (width, number of filters) pairs")
+        for width, number in self.filters:
+            _positive("filters: a width", width)
+            _positive("filters: a number of filters", number)
+            if width > self.max_characters:
                 raise ConfigError(
-                    f"filters: one sees {seen} characters, but a word has only "
-                    f"{self.max_characters}"
+                    f"filters: a width is {width}, expected at most max_characters "
+                    f"({self.max_characters})"
                 )
 
     @property
     def num_filters(self) -> int:
-        """How many features all filters make together."""
-        return sum(features for _, features in self.filters)
+        """The number of filters of all widths."""
+        return sum(number for _, number in self.filters)
 
 
-def _positive(name: str, value: int, most: int = 2**20) -> None:
-    """Refuse what no model has; a file may claim anything."""
-    if not 1 <= value <= most:
-        raise ConfigError(f"{name} is {value:,}, expected 1 to {most:,}")
+def _positive(name: str, value: int, maximum: int = 2**20) -> None:
+    # The maximum is far beyond any model, but a damaged or malicious file may claim anything.
+    if not 1 <= value <= maximum:
+        raise ConfigError(f"{name} is {value:,}, expected 1 to {maximum:,}")
 
 
-# The models that AllenNLP published.
+# The sizes that AllenNLP published.
 SIZES = {
     "small": BiLMConfig(
         projection_size=128,
@@ -149,28 +149,28 @@ Record = TypeVar("Record")
 
 
 def read_record(path: Path, kind: type[Record], expected: str) -> Record:
-    """The record that a JSON file describes; `expected` says what the file should have been."""
-    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # a mark that some editors leave
+    """The record in a JSON file; `expected` is what error messages say the file should be."""
+    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # the byte-order mark of some editors
     return parse_record(text, kind, str(path), expected)
 
 
 def parse_record(text: str | bytes, kind: type[Record], name: str, expected: str) -> Record:
-    """The record that JSON describes; `name` says whence it is, `expected` what it should be."""
+    """The record in JSON text; error messages call it `name` and say what it is expected to be."""
     try:
         return TypeAdapter(kind).validate_json(text, strict=True)
     except ValidationError as error:
-        raise FormatError(f"{name}: {_first_fault(error)}; expected {expected}") from None
+        raise FormatError(f"{name}: {_first_problem(error)}; expected {expected}") from None
 
 
 def make_record(values: Mapping[str, Any], kind: type[Record], name: str) -> Record:
-    """The record of those values; whole numbers serve as numbers, lists as tuples."""
+    """The record with these values; an int is taken for a float, and a list for a tuple."""
     try:
         return TypeAdapter(kind).validate_python(dict(values))
     except ValidationError as error:
-        raise ConfigError(f"{name}: {_first_fault(error)}") from None
+        raise ConfigError(f"{name}: {_first_problem(error)}") from None
 
 
-def _first_fault(error: ValidationError) -> str:
+def _first_problem(error: ValidationError) -> str:
     first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    return f"{place}{': ' if place else ''}{first['msg'].removeprefix('Value error, ')}"
+    field = ".".join(str(part) for part in first["loc"])
+    return f"{field}{': ' if field else ''}{first['msg'].removeprefix('Value error, ')}"

@@ -1,12 +1,12 @@
-"""Every error that elmokit raises on purpose.
+"""The exceptions of elmokit.
 
     ElmokitError
-    ├── ConfigError(ValueError)       a model or run described by numbers that cannot be
-    ├── FormatError(ValueError)       a file that is not what it should be
+    ├── ConfigError(ValueError)       settings of a model or a run that are out of range or unknown
+    ├── FormatError(ValueError)       a file that is damaged, or of another kind than expected
     ├── InputError(ValueError)        text or arguments that cannot be used
-    ├── OutputError(OSError)          a result that cannot be written where it should be
-    ├── NumericError(ArithmeticError) a vector that is not a number
-    ├── RankError(ConnectionError)    a process of a run over several that is not heard of any more
+    ├── OutputError(OSError)          a result that cannot be written
+    ├── NumericError(ArithmeticError) a NaN or an infinity
+    ├── RankError(ConnectionError)    another process of a distributed run has failed
     └── ServiceError(ConnectionError) a service that refuses a request, or cannot answer it now
 
 A message says where, what was found, what was expected, and what to do.
@@ -16,15 +16,15 @@ from functools import partial
 
 
 class ElmokitError(Exception):
-    """Any failure that elmokit expects and explains."""
+    """Any error that elmokit raises on purpose; its message needs no traceback."""
 
 
 class ConfigError(ElmokitError, ValueError):
-    """A model or run described by numbers that cannot be."""
+    """Settings of a model or a run that are out of range or unknown."""
 
 
 class FormatError(ElmokitError, ValueError):
-    """A file that is not what it should be."""
+    """A file that is damaged, or of another kind than expected."""
 
 
 class InputError(ElmokitError, ValueError):
@@ -32,21 +32,22 @@ class InputError(ElmokitError, ValueError):
 
 
 class OutputError(ElmokitError, OSError):
-    """A result that cannot be written where it should be."""
+    """A result that cannot be written."""
 
 
 class NumericError(ElmokitError, ArithmeticError):
-    """A vector that is not a number."""
+    """A NaN or an infinity."""
 
 
 class RankError(ElmokitError, ConnectionError):
-    """A process of a run over several that is not heard of any more."""
+    """Another process of a distributed run has failed."""
 
 
 class ServiceError(ElmokitError, ConnectionError):
     """A service that refuses a request, or cannot answer it now.
 
-    `status` is HTTP's, 0 where nobody answered; `retry_after` the seconds after which to ask again.
+    `status` is the HTTP status, 0 where there was no answer; `retry_after` is how many seconds to
+    wait before the next try.
     """
 
     def __init__(self, message: str, *, status: int, retry_after: int | None = None) -> None:
@@ -55,5 +56,5 @@ class ServiceError(ElmokitError, ConnectionError):
         self.retry_after = retry_after
 
     def __reduce__(self) -> tuple[object, ...]:
-        """What another process makes it of again."""
+        """Lets worker processes send the error, with its status."""
         return partial(ServiceError, status=self.status, retry_after=self.retry_after), self.args

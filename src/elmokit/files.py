@@ -17,13 +17,13 @@ from elmokit.errors import FormatError, InputError
 
 STDIN = "-"
 
-# How a packed file begins; none of these is how UTF-8 text could begin.
+# How compressed files begin; UTF-8 text cannot begin with any of these.
 COMPRESSED_SIGNATURES = _GZIP, _XZ, _ZSTANDARD = b"\x1f\x8b", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd"
 
 
 @dataclass(frozen=True)
 class TextFile:
-    """A file of text, packed or not, or stdin."""
+    """A text file, compressed or not, or stdin."""
 
     path: str
     size: int | None = None  # bytes on disk
@@ -31,18 +31,18 @@ class TextFile:
 
     @property
     def name(self) -> str:
-        """What the file is called where only UTF-8 can stand."""
+        """The path as valid UTF-8, for messages and records."""
         return os.fsencode(self.path).decode("utf-8", "backslashreplace")
 
     @contextmanager
     def open(self) -> Iterator["TextReader"]:
-        """The file, to be read from its beginning."""
+        """The decompressed contents."""
         with self.open_compressed() as file:
             yield TextReader(self.name, file)
 
     @contextmanager
     def open_compressed(self) -> Iterator[io.BufferedReader]:
-        """Its bytes as they are stored."""
+        """The bytes as they are on disk."""
         if self.path == STDIN:
             if sys.stdin is None:
                 raise InputError("stdin is closed; name a file")
@@ -53,16 +53,16 @@ class TextFile:
 
 
 class TextReader:
-    """The unpacked bytes of a file, and how much of the packed ones was read."""
+    """The decompressed bytes of a file, and how much of the file was read."""
 
-    def __init__(self, name: str, packed: io.BufferedReader) -> None:
-        self._name, self._packed = name, packed
-        self._bytes = decompressed(name, self._packed)
+    def __init__(self, name: str, compressed: io.BufferedReader) -> None:
+        self._name, self._compressed = name, compressed
+        self._decompressed = decompressed(name, compressed)
 
     def read_line(self, limit: int) -> bytes:
-        """The next line with its line feed, or its first `limit` bytes; nothing at the end."""
+        """The next line with its line feed, or its first `limit` bytes; empty at the end."""
         try:
-            return self._bytes.readline(limit)
+            return self._decompressed.readline(limit)
         except (EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error) as error:
             raise FormatError(
                 f"{self._name}: cannot be unpacked ({error}); was the file cut short?"
@@ -72,56 +72,60 @@ class TextReader:
         return iter(lambda: self.read_line(-1), b"")
 
     def bytes_read(self) -> int:
-        """How many bytes of the packed file were read."""
-        return self._packed.tell() if self._packed.seekable() else 0
+        """How many bytes of the file on disk were read; 0 if it is a pipe."""
+        return self._compressed.tell() if self._compressed.seekable() else 0
 
 
-def decompressed(name: str, packed: io.BufferedReader) -> BinaryIO:
-    """What is packed in a file by gzip, xz or Zstandard, told by its first bytes."""
-    start = packed.peek(len(_XZ))[: len(_XZ)]
+def decompressed(name: str, compressed: io.BufferedReader) -> BinaryIO:
+    """The contents of a gzip, xz or Zstandard file, recognised by its first bytes, or of any other.
+
+    Error messages call the file `name`.
+    """
+    start = compressed.peek(len(_XZ))[: len(_XZ)]
     if start.startswith(_GZIP):
-        return cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=packed), 2**20))
+        return cast(BinaryIO, io.BufferedReader(gzip.GzipFile(fileobj=compressed), 2**20))
     if start.startswith(_XZ):
-        return cast(BinaryIO, io.BufferedReader(lzma.LZMAFile(packed), 2**20))
+        return cast(BinaryIO, io.BufferedReader(lzma.LZMAFile(compressed), 2**20))
     if start.startswith(_ZSTANDARD):
-        return io.BufferedReader(_Frames(name, packed), 2**20)
-    return packed
+        return io.BufferedReader(_ZstandardFile(name, compressed), 2**20)
+    return compressed
 
 
-class _Frames(io.RawIOBase):
-    """The frames of a Zstandard file, one after another; EOFError where the last is cut short."""
+class _ZstandardFile(io.RawIOBase):
+    """The frames of a Zstandard file, concatenated; EOFError if the last is cut short."""
 
-    def __init__(self, name: str, packed: BinaryIO) -> None:
-        self._packed = packed
-        self._new, self._error = _zstandard(name)
-        self._frame = self._new()
-        self._within, self._waiting = False, b""
+    def __init__(self, name: str, compressed: BinaryIO) -> None:
+        self._compressed = compressed
+        self._new_decompressor, self._error = _zstandard(name)
+        self._decompressor = self._new_decompressor()
+        self._inside_frame, self._pending = False, b""
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        while not self._waiting:
-            read = self._frame.unused_data if self._frame.eof else b""
-            if self._frame.eof:
-                self._frame, self._within = self._new(), False
-            if not (read := read or self._packed.read(2**14)):
-                if self._within:
-                    raise EOFError("the last frame is not whole")
+        while not self._pending:
+            block = b""
+            if self._decompressor.eof:
+                block = self._decompressor.unused_data
+                self._decompressor, self._inside_frame = self._new_decompressor(), False
+            if not (block := block or self._compressed.read(2**14)):
+                if self._inside_frame:
+                    raise EOFError("the last frame is incomplete")
                 return 0
-            self._within = True
+            self._inside_frame = True
             try:
-                self._waiting = self._frame.decompress(read)
+                self._pending = self._decompressor.decompress(block)
             except self._error as error:
                 raise EOFError(str(error)) from None
-        taken = self._waiting[: len(buffer)]
-        buffer[: len(taken)] = taken
-        self._waiting = self._waiting[len(taken) :]
-        return len(taken)
+        read = self._pending[: len(buffer)]
+        buffer[: len(read)] = read
+        self._pending = self._pending[len(read) :]
+        return len(read)
 
 
 def _zstandard(name: str) -> tuple[Callable[[], Any], type[Exception]]:
-    """What unpacks a frame, and how it fails."""
+    """A function that makes a decompressor of one frame, and the error it raises."""
     if sys.version_info >= (3, 14):
         from compression import zstd  # noqa: PLC0415  not before Python 3.14
 
@@ -136,50 +140,55 @@ def _zstandard(name: str) -> tuple[Callable[[], Any], type[Exception]]:
 
 
 def find_files(names: Iterable[str]) -> list[TextFile]:
-    """The files that names stand for, in the order of the names: files, globs, folders, `-`.
+    """The files for a list of files, folders, globs, and `-` for stdin, in the order of the list.
 
-    A folder stands for all files in and below it, by name; hidden ones are left out.
+    A folder stands for all files in it and below it, sorted by name, without hidden ones.
     """
-    files = [file for name in names for file in _stands_for(name)]
-    seen: dict[Path | str, str] = {}
+    files = [file for name in names for file in _matching_files(name)]
+    names_seen: dict[Path | str, str] = {}
     for file in files:
         key = STDIN if file.path == STDIN else Path(file.path).resolve()
-        if key in seen:
-            raise InputError(f"{file.name}: named twice (as {seen[key]} before); name it once")
-        seen[key] = file.name
+        if key in names_seen:
+            raise InputError(
+                f"{file.name}: named twice (as {names_seen[key]} before); name it once"
+            )
+        names_seen[key] = file.name
     return files
 
 
-def _stands_for(name: str) -> list[TextFile]:
+def _matching_files(name: str) -> list[TextFile]:
     if name == STDIN:
         return [TextFile(STDIN)]
     path = Path(name)
     if path.is_dir():
-        found = [inner for inner in path.rglob("*") if not _hidden(inner.relative_to(path))]
+        paths = [inner for inner in path.rglob("*") if not _is_hidden(inner.relative_to(path))]
     elif path.exists() or not glob.has_magic(name):
         return [_text_file(path)]
     else:
-        found = [Path(inner) for inner in glob.glob(name, recursive=True)]
-    files = [_text_file(inner) for inner in sorted(found) if not inner.is_dir()]
+        paths = [Path(match) for match in glob.glob(name, recursive=True)]
+    files = [_text_file(path) for path in sorted(paths) if not path.is_dir()]
     if not files:
         raise InputError(f"{name}: no file there; name files, folders, globs, or - for stdin")
     return files
 
 
 def _text_file(path: Path) -> TextFile:
-    about = path.stat()
-    return TextFile(str(path), about.st_size, about.st_mtime_ns)
+    status = path.stat()
+    return TextFile(str(path), status.st_size, status.st_mtime_ns)
 
 
-def _hidden(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
 def read_lines(file: Iterable[bytes], name: str) -> Iterator[str]:
-    """The lines of a UTF-8 file without their ends; only a line feed ends a line."""
+    """The lines of a UTF-8 file without their ends; only a line feed ends a line.
+
+    Error messages call the file `name`.
+    """
     for number, raw in enumerate(file, 1):
         if number == 1:
-            raw = raw.removeprefix(b"\xef\xbb\xbf")  # noqa: PLW2901  a mark of some editors
+            raw = raw.removeprefix(b"\xef\xbb\xbf")  # noqa: PLW2901  byte-order mark
         try:
             line = raw.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""Memory of the process: measured, and given back to the system."""
+"""Memory of this process: measuring it, and returning it to the system."""
 
 import ctypes
 import os
@@ -10,15 +10,15 @@ from pathlib import Path
 from torch import Tensor
 
 _C = None if os.name == "nt" else ctypes.CDLL(None)
-_MAPPINGS = Path("/proc/self/smaps")
-_DO_NOT_NEED = 4  # Linux's MADV_DONTNEED
+_SMAPS = Path("/proc/self/smaps")
+_MADV_DONTNEED = 4  # of Linux
 
 
 def trim_malloc() -> None:
-    """Return what the C library keeps of freed memory, where it can be asked to (glibc).
+    """Return memory that was freed, but that the C library still holds, to the system (glibc).
 
-    Large arrays that come and go leave gaps between those that stay; over a long file the gaps
-    grow to hundreds of megabytes. Nothing that is in use is touched.
+    Large arrays that come and go leave gaps between those that stay; over a long file, the gaps
+    grow to hundreds of megabytes.
     """
     trim = getattr(_C, "malloc_trim", None)
     if trim is not None:
@@ -26,7 +26,7 @@ def trim_malloc() -> None:
 
 
 def peak_bytes() -> int | None:
-    """The most memory that this process had; None where the system does not tell (Windows)."""
+    """The peak memory of this process; None where it is not known (Windows)."""
     try:
         import resource  # noqa: PLC0415  not on every system
     except ImportError:
@@ -36,34 +36,35 @@ def peak_bytes() -> int | None:
 
 
 def drop_mapped_pages(tensors: Iterable[Tensor]) -> None:
-    """Let go of the memory of tensors that stand in a mapped file: read again, they come back.
+    """Free the memory of tensors in memory-mapped files; it is read again when next used.
 
-    So weights that were packed are not in memory twice. Of a mapping that was written to, whose
-    pages are no longer the file's, nothing is let go (Linux; elsewhere nothing happens at all).
+    So weights that were packed are not in memory twice. Mappings that were written to are left
+    alone, as their pages differ from the file's. On systems other than Linux nothing happens.
     """
-    if _C is None or not _MAPPINGS.exists():
+    if _C is None or not _SMAPS.exists():
         return
-    files = [*_untouched_files()]
+    mappings = [*_unmodified_mappings()]
     for tensor in tensors:
         start = -(-tensor.data_ptr() // PAGESIZE) * PAGESIZE
         end = (tensor.data_ptr() + tensor.nbytes) // PAGESIZE * PAGESIZE
-        if start < end and any(low <= start and end <= high for low, high in files):
-            _C.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _DO_NOT_NEED)
+        if start < end and any(low <= start and end <= high for low, high in mappings):
+            _C.madvise(ctypes.c_void_p(start), ctypes.c_size_t(end - start), _MADV_DONTNEED)
 
 
-def _untouched_files() -> Iterator[tuple[int, int]]:
-    """Where files are mapped and no page is a copy of its own: first address, and after the last.
+def _unmodified_mappings() -> Iterator[tuple[int, int]]:
+    """First address and end of each mapped file of which no page was written to.
 
-    A mapping is a line of addresses and a name, and lines that count it, `Swap` after `Anonymous`.
+    In smaps, a mapping is a line with addresses and a file name, followed by lines of counts;
+    `Swap` comes after `Anonymous`, which counts the pages that were written to.
     """
-    low = high = own = 0
-    named = False
-    for line in _MAPPINGS.read_text(encoding="utf-8", errors="replace").splitlines():
+    low = high = anonymous = 0
+    is_file = False
+    for line in _SMAPS.read_text(encoding="utf-8", errors="replace").splitlines():
         key, *rest = line.split(maxsplit=5)
         if not key.endswith(":"):
             low, high = (int(address, 16) for address in key.split("-"))
-            named = len(rest) == 5 and rest[-1].startswith("/")
+            is_file = len(rest) == 5 and rest[-1].startswith("/")
         elif key == "Anonymous:":
-            own = int(rest[0])
-        elif key == "Swap:" and named and not own and not int(rest[0]):
+            anonymous = int(rest[0])
+        elif key == "Swap:" and is_file and not anonymous and not int(rest[0]):
             yield low, high

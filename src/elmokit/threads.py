@@ -1,9 +1,9 @@
 """The threads and the device to compute with: independent pieces of work, a thread each.
 
 Torch splits one product over its OpenMP threads, which wait for each other at its end and spin
-meanwhile. In a recurrence that is thousands of waits a second, and when another process holds one
-of the CPUs, each of them lasts until the scheduler comes round. So here a product has one thread,
-and threads share out whole pieces of work, such as one direction of a biLM.
+meanwhile. In an LSTM that is thousands of waits a second, and when another process occupies one of
+the CPUs, each wait lasts until the scheduler comes round. So here a product has one thread, and
+threads take whole pieces of work, such as one direction of a biLM.
 """
 
 import os
@@ -21,30 +21,30 @@ from elmokit.errors import InputError
 
 Result = TypeVar("Result")
 
-_MOST_WORKERS = 64
+_MAX_WORKERS = 64
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
 
 
 class _ThreadLocal(threading.local):
-    """What this module knows of one thread."""
+    """State of one thread."""
 
-    known = False  # it has been through `torch_threads`
-    allowed: int | None = None  # threads for its work, None outside `using_threads`
+    has_used_torch_threads = False
+    allowed: int | None = None  # number of threads for its work, None outside `using_threads`
 
 
 _local = _ThreadLocal()
 _lock = threading.Lock()
-_changed_in = 0  # threads in which torch's setting is another than its user's
-_process_threads = 1  # torch's setting before any of them changed it
+_num_changed = 0  # threads in which `torch_threads` has changed torch's setting
+_user_threads = 1  # torch's setting before any of them changed it
 
 
 def run_side_by_side(jobs: Sequence[Callable[[], Result]], *, grad: bool = False) -> list[Result]:
     """The results of independent jobs, in order; each job runs in one thread, without a barrier.
 
-    The caller's thread and up to `allowed_threads() - 1` workers take the next job as soon as they
-    are free, so one that shares its CPU with another process takes fewer. Gradients are recorded
-    only with `grad`.
+    The caller's thread and up to `allowed_threads() - 1` workers each take the next job when they
+    are free, so a thread that shares its CPU with another process takes fewer. Gradients are
+    recorded only with `grad`.
     """
     threads = min(allowed_threads(), len(jobs))
     results: dict[int, Result] = {}
@@ -56,7 +56,7 @@ def run_side_by_side(jobs: Sequence[Callable[[], Result]], *, grad: bool = False
                 results[number] = jobs[number]()
 
     def work_as_worker() -> None:
-        # Part of this is the whole process's: the caller puts it back when all have ended.
+        # This changes the default of new threads, too: the caller restores it when all have ended.
         if torch.get_num_threads() != 1:
             torch.set_num_threads(1)
         _local.allowed = 1
@@ -67,7 +67,7 @@ def run_side_by_side(jobs: Sequence[Callable[[], Result]], *, grad: bool = False
         try:
             work()
         finally:
-            for _ in numbers:  # where a job has failed, none is begun any more
+            for _ in numbers:  # after a failure, start no more jobs
                 pass
             failures = [other.exception() for other in others if not other.cancel()]
     for failure in failures:
@@ -78,7 +78,7 @@ def run_side_by_side(jobs: Sequence[Callable[[], Result]], *, grad: bool = False
 
 @contextmanager
 def using_threads(threads: int | None) -> Iterator[None]:
-    """Compute with so many threads meanwhile, one for a piece of work; None: as many as before."""
+    """Use this many threads for work inside the block, each job in one; None changes nothing."""
     before = _local.allowed
     _local.allowed = allowed_threads() if threads is None else threads
     try:
@@ -90,50 +90,52 @@ def using_threads(threads: int | None) -> Iterator[None]:
 
 @contextmanager
 def torch_threads(threads: int) -> Iterator[None]:
-    """Let torch split products over so many threads meanwhile, in this thread.
+    """Let torch split each product over this many threads inside the block, in this thread.
 
-    For products so large that waiting for the last thread is a small part of them.
+    For products so large that waiting for the slowest thread hardly matters.
     """
-    global _changed_in, _process_threads  # noqa: PLW0603
+    global _num_changed, _user_threads  # noqa: PLW0603
     with _lock:
-        before = _torch_threads_of_user()
-        _local.known = True
+        before = _user_torch_threads()
+        _local.has_used_torch_threads = True
         unchanged = torch.get_num_threads() == threads == before
         if not unchanged:
-            if not _changed_in:
-                _process_threads = before
-            _changed_in += 1
+            if not _num_changed:
+                _user_threads = before
+            _num_changed += 1
             torch.set_num_threads(threads)
     try:
         yield
     finally:
         if not unchanged:
             with _lock:
-                _changed_in -= 1
-                # This thread's own setting, and that of threads to come.
+                _num_changed -= 1
+                # This sets both this thread's number and the default of new threads.
                 torch.set_num_threads(before)
 
 
 def allowed_threads() -> int:
-    """How many threads the work of this thread may use: as in `using_threads`, or the usual."""
-    return usual_threads() if _local.allowed is None else _local.allowed
+    """How many threads this thread may use: the number of `using_threads`, or the default."""
+    return default_threads() if _local.allowed is None else _local.allowed
 
 
-def usual_threads() -> int:
-    """Torch's own number of threads (OMP_NUM_THREADS, if set), but no more than CPUs to use."""
-    return max(1, min(_torch_threads_of_user(), usable_cpus()))
+def default_threads() -> int:
+    """Torch's number of threads (OMP_NUM_THREADS, if set), but at most `usable_cpus()`."""
+    return max(1, min(_user_torch_threads(), usable_cpus()))
 
 
-def _torch_threads_of_user() -> int:
-    """Torch's setting in this thread, if it is not what another thread has set for itself.
+def _user_torch_threads() -> int:
+    """The user's setting of torch's threads, even while `torch_threads` has changed it.
 
-    A thread that is new to torch takes over what was set last in any thread.
+    A thread that is new to torch inherits what was set last in any thread.
     """
-    return _process_threads if _changed_in and not _local.known else torch.get_num_threads()
+    if _num_changed and not _local.has_used_torch_threads:
+        return _user_threads
+    return torch.get_num_threads()
 
 
 def usable_cpus() -> int:
-    """How many CPUs this process may use: of its affinity and its cgroups' quota."""
+    """How many CPUs this process may use, by its affinity and the quota of its cgroups."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux has it
     cpus = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, int(min(cpus, _quota())))
@@ -145,16 +147,17 @@ def _quota() -> float:
 
 
 def cgroup_cpus(root: Path, membership: Path) -> float:
-    """The CPUs that cgroups (version 1 or 2, mounted at `root`) leave a process; maybe infinite.
+    """How many CPUs the quotas of cgroups (version 1 or 2) allow; infinite without a quota.
 
-    `membership` is its /proc/self/cgroup: a line `number:controllers:path` each. A quota of any
-    group above counts too. In a container the path may not be mounted; then its root is its group.
+    Cgroups are mounted at `root`. `membership` is /proc/self/cgroup, with a line
+    `number:controllers:path` for each group of the process; quotas of the groups above count too.
+    In a container the path may not be mounted; then the mounted root is the group.
     """
     try:
         lines = membership.read_text("utf-8").splitlines()
     except OSError:  # not Linux, or hidden
         return float("inf")
-    least = float("inf")
+    cpus = float("inf")
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if not controllers:
@@ -165,21 +168,20 @@ def cgroup_cpus(root: Path, membership: Path) -> float:
             continue
         for mount in mounts:
             group = mount / path.strip("/")
-            for folder in [group, *group.parents]:
-                if folder.is_relative_to(mount):
-                    least = min(least, _folder_quota(folder))
-    return least
+            for group_dir in [group, *group.parents]:
+                if group_dir.is_relative_to(mount):
+                    cpus = min(cpus, _group_quota(group_dir))
+    return cpus
 
 
-def _folder_quota(folder: Path) -> float:
-    """The CPUs that one cgroup's files leave it."""
+def _group_quota(group_dir: Path) -> float:
     numbers: list[str] = []
     try:
-        if (folder / "cpu.max").exists():
-            numbers = (folder / "cpu.max").read_text("utf-8").split()  # "max 100000"
-        elif (folder / "cpu.cfs_quota_us").exists():
+        if (group_dir / "cpu.max").exists():
+            numbers = (group_dir / "cpu.max").read_text("utf-8").split()  # "max 100000"
+        elif (group_dir / "cpu.cfs_quota_us").exists():
             names = "cpu.cfs_quota_us", "cpu.cfs_period_us"
-            numbers = [(folder / name).read_text("utf-8").strip() for name in names]
+            numbers = [(group_dir / name).read_text("utf-8").strip() for name in names]
         quota, period = (float(number) for number in numbers)
     except (OSError, ValueError):  # no quota, or "max"
         return float("inf")
@@ -201,14 +203,14 @@ def find_device(name: str | torch.device) -> torch.device:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    """Threads that wait for work; a thread and its memory are made once."""
-    return ThreadPoolExecutor(_MOST_WORKERS, "elmokit-compute")
+    """Worker threads, which are started once and then wait for work."""
+    return ThreadPoolExecutor(_MAX_WORKERS, "elmokit-compute")
 
 
 if hasattr(os, "register_at_fork"):
 
     def _forget_threads() -> None:
-        """In a forked process there are none of the pool's threads."""
+        """In a forked process the threads of the pool do not exist."""
         global _lock  # noqa: PLW0603
         _lock = threading.Lock()
         _pool.cache_clear()

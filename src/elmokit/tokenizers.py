@@ -4,16 +4,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
-
-from sacremoses import MosesPunctNormalizer, MosesTokenizer
-from sacremoses.corpus import NonbreakingPrefixes
+from typing import Protocol, TypeVar
 
 from elmokit.errors import ConfigError
 
 
 class Tokenizer(Protocol):
-    """A way to cut raw text."""
+    """Splits raw text into sentences and words."""
 
     def tokenize(self, sentence: str) -> list[str]:
         """The words of one sentence."""
@@ -22,32 +19,80 @@ class Tokenizer(Protocol):
         """The sentences of a text, still as strings."""
 
 
+@dataclass(frozen=True)
+class TokenizerChoice:
+    """What can be chosen as a tokenizer: its description, and a function that makes it."""
+
+    description: str
+    create: Callable[..., Tokenizer]
+
+
+# By name, as users type it; LANGUAGE stands for a code such as "de", which `create` is called with.
+TOKENIZERS: dict[str, TokenizerChoice] = {}
+
+Factory = TypeVar("Factory", bound=Callable[..., Tokenizer])
+
+
+def register_tokenizer(name: str, description: str) -> Callable[[Factory], Factory]:
+    """A decorator that adds a class, or a function that makes a tokenizer, to TOKENIZERS."""
+
+    def register(create: Factory) -> Factory:
+        TOKENIZERS[name] = TokenizerChoice(description, create)
+        return create
+
+    return register
+
+
 @lru_cache
 def get_tokenizer(name: str) -> Tokenizer:
-    """The splitter of that name."""
-    check_tokenizer(name)
-    if name == "spaces":
-        return WhitespaceTokenizer()
-    if name == "characters":
-        return CharacterTokenizer()
-    from elmokit.tokenizers import MosesSplitter  # noqa: PLC0415  (half a second, rarely needed)
-
-    return MosesSplitter(name.removeprefix("moses").removeprefix("-") or "en")
+    """The tokenizer of that name; ConfigError if there is none."""
+    create, arguments = _lookup(name)
+    return create(*arguments)
 
 
 def check_tokenizer(name: str) -> None:
-    """Refuse a name that no splitter has."""
-    if not re.fullmatch("spaces|characters|moses|moses-[a-z]{2,3}", name):
-        raise ConfigError(
-            f"no tokenizer is called {name!r}, expected 'moses' (English), 'moses-LANGUAGE' "
-            "('moses-de'), 'spaces' or 'characters'"
-        )
+    """Raise ConfigError unless a tokenizer has that name."""
+    _lookup(name)
 
 
+def _lookup(name: str) -> tuple[Callable[..., Tokenizer], tuple[str, ...]]:
+    for registered, choice in TOKENIZERS.items():
+        if match := re.fullmatch(registered.replace("LANGUAGE", "([a-z]{2,3})"), name):
+            return choice.create, match.groups()
+    raise ConfigError(
+        f"no tokenizer is called {name!r}, expected one of {', '.join(TOKENIZERS)} "
+        "(such as moses-de)"
+    )
+
+
+@register_tokenizer("moses-LANGUAGE", "as moses, with the rules of another language")
+@register_tokenizer("moses", "the Moses tokenizer for English; splits text into sentences too")
+class MosesTokenizer:
+    """Moses, as it prepared the 1-Billion-Word corpus: punctuation normalised, nothing escaped.
+
+    `didn't` becomes `didn 't`, curly quotes become plain ones.
+    """
+
+    def __init__(self, language: str = "en") -> None:
+        self._sacremoses = _Sacremoses(language)
+        self._chunks = _ChunkTokenizer(self._sacremoses.tokenize, self._sacremoses.rules)
+        self._sentences = _SentenceSplitter(language)
+
+    def tokenize(self, sentence: str) -> list[str]:
+        """The words of one sentence."""
+        words = self._chunks.tokenize(sentence)
+        return self._sacremoses.tokenize(sentence) if words is None else words
+
+    def split_sentences(self, text: str) -> list[str]:
+        """The sentences of a text; a blank line ends a sentence too."""
+        return self._sentences.split(text)
+
+
+@register_tokenizer("spaces", "tokenized text: a sentence a line, spaces or tabs between words")
 class WhitespaceTokenizer:
-    """Text that is already tokenised: a sentence a line, words between plain spaces and tabs.
+    """Text that is already tokenized: a sentence a line, words between plain spaces and tabs.
 
-    Other white space, such as U+00A0, belongs to its word.
+    Other white space, such as U+00A0, is part of a word.
     """
 
     def tokenize(self, sentence: str) -> list[str]:
@@ -59,8 +104,9 @@ class WhitespaceTokenizer:
         return [line for line in text.split("\n") if line.strip(" \t\r")]
 
 
+@register_tokenizer("characters", "every character is a word, a line is a sentence")
 class CharacterTokenizer:
-    """Each character a word, white space dropped: proteins, Chinese by character."""
+    """Every character is a word, white space is dropped: for proteins, or Chinese by character."""
 
     def tokenize(self, sentence: str) -> list[str]:
         """The characters of one sentence."""
@@ -76,152 +122,37 @@ def split_on_whitespace(text: str) -> list[str]:
     return re.findall("[^ \t\r\n]+", text)
 
 
-Words = list[str] | None  # None: only Moses can tell, from the whole sentence
-
-
 @dataclass(frozen=True)
-class Marks:
-    """What Moses' rules for a language say of characters and words."""
+class _MosesRules:
+    """What Moses' rules for a language need to know about characters and words."""
 
-    letters: str  # and digits, as the inside of a [class]
-    small: frozenset[str]
-    abbreviations: frozenset[str]  # that keep their stop
-    before_numbers: frozenset[str]  # that keep it before a number
+    alphanumeric: str  # letters and digits, as the inside of a [class]
+    lower_case: frozenset[str]
+    abbreviations: frozenset[str]  # a full stop after one belongs to it
+    abbreviations_before_numbers: frozenset[str]  # it does only before a number
     stops_enter_quotes: bool  # `".` becomes `."`, as in English
     stops_leave_quotes: bool  # `."` becomes `".`, as in German, if something follows
 
 
-class Chunks:
-    """A sentence becomes the words of its chunks, where these do not depend on one another.
-
-    Few of Moses' rules look across a space. A chunk to which they could apply leaves its sentence
-    to Moses. The words of any other depend on the chunk alone, unless it is the last, which rules
-    see by the end of the text, or ends in a full stop: then also on whether the next begins with
-    a small letter or a digit. So a chunk has the words that Moses gives it between two words of no
-    interest; they are kept, and most chunks are so plain that Moses need not be asked.
-    """
-
-    # Moses pulls these to what stands before them, or takes the space before them with them.
-    _JOINING = frozenset(")%:;.!?,'`´‘‚’…")
-    _NORMAL = str.maketrans({**dict.fromkeys("„“”«»", '"'), "–": "-", "—": " - "})
-    _KEPT, _LONGEST_KEPT = 2**17, 64  # chunks, characters
-
-    def __init__(self, moses: Callable[[str], list[str]], marks: Marks) -> None:
-        self._moses, self._marks = moses, marks
-        self._inner: dict[str, Words] = {}
-        self._last: dict[str, Words] = {}
-        self._plain = re.compile(r"([^\s\0-\37.,'`´‘‚’…]+)([,.]?)")
-        self._word = re.compile(rf"[{marks.letters}\-]+|\S")
-        self._lettered = re.compile(rf"[{marks.letters}\-]")
-        self._unsure = re.compile(
-            r"""[\0-\37]|^\s|\s$|\($|^["„“”«»][,.]"""
-            + (rf"|\.[^{marks.letters}]+$" if marks.stops_leave_quotes else "")
-        )
-
-    def words(self, sentence: str) -> Words:
-        """The words of a sentence, or None where only Moses can tell."""
-        chunks = sentence.split(" ")
-        inner, words = self._inner, list[str]()
-        for place, chunk in enumerate(chunks[:-1], 1):
-            key = f"{chunk} {self._start_of(chunks[place])}" if chunk[-1:] == "." else chunk
-            try:
-                found = inner[key]
-            except KeyError:
-                found = self._keep(inner, key, self._cut(*key.split(" ")))
-            if found is None:
-                return None
-            words += found
-        try:
-            found = self._last[chunks[-1]]
-        except KeyError:
-            found = self._keep(self._last, chunks[-1], self._cut(chunks[-1], ""))
-        return None if found is None else words + found
-
-    def _start_of(self, chunk: str) -> str:
-        """A word that the rules for a full stop before it cannot tell from this chunk."""
-        if chunk[:1] in self._marks.small:
-            return "a"
-        return "0" if "0" <= chunk[:1] <= "9" else "A"
-
-    def _keep(self, kept: dict[str, Words], key: str, words: Words) -> Words:
-        if len(kept) >= self._KEPT:
-            kept.clear()
-        if len(key) <= self._LONGEST_KEPT:
-            kept[key] = words
-        return words
-
-    def _cut(self, chunk: str, following: str = "A") -> Words:
-        """The words of a chunk before such a word, or before nothing."""
-        if not chunk or chunk[0] in self._JOINING or self._unsure.search(chunk):
-            return None
-        if (plain := self._plain.fullmatch(chunk)) and "MULTI" not in chunk:  # DOTMULTI is ...
-            return self._cut_plain(plain[1].translate(self._NORMAL), plain[2], following)
-        if following:
-            return self._moses(f"A {chunk} {following}")[1:-1]
-        return self._moses(f"A {chunk}")[1:]
-
-    def _cut_plain(self, body: str, end: str, following: str) -> list[str]:
-        """The words of a chunk without stop, comma or apostrophe but at its end.
-
-        A run of letters, digits and hyphens is a word, and so is every other character.
-        """
-        after: list[str] = []
-        if end and body[-1] == '"' and self._marks.stops_enter_quotes:
-            body, after, following = body[:-1], ['"'], '"'
-        words: list[str] = self._word.findall(body)
-        if end == "." and not body[-1].isspace() and self._keeps_stop(words[-1], following):
-            words[-1] += end
-        elif end:
-            words.append(end)
-        return words + after
-
-    def _keeps_stop(self, word: str, following: str) -> bool:
-        """Whether `word.` stays one word; of what has no letters it never does."""
-        return self._lettered.match(word) is not None and (
-            word in self._marks.abbreviations
-            or following == "a"
-            or (following == "0" and word in self._marks.before_numbers)
-        )
-
-
-class MosesSplitter:
-    """Moses, as the 1-Billion-Word corpus was prepared: punctuation normalised, nothing escaped.
-
-    `didn't` becomes `didn 't`, curly quotes become plain ones.
-    """
+class _Sacremoses:
+    """The tokenizer of sacremoses: one substitution after another over the whole sentence."""
 
     def __init__(self, language: str) -> None:
-        self._moses = Moses(language)
-        self._chunks = Chunks(self._moses.words, self._moses.marks)
-        self._ends = SentenceEnds(language)
+        import sacremoses  # noqa: PLC0415  takes half a second; other tokenizers do without
 
-    def tokenize(self, sentence: str) -> list[str]:
-        """The words of one sentence."""
-        words = self._chunks.words(sentence)
-        return self._moses.words(sentence) if words is None else words
-
-    def split_sentences(self, text: str) -> list[str]:
-        """The sentences of a text, still as strings."""
-        return self._ends.split(text)
-
-
-class Moses:
-    """The rules themselves, one substitution after another over the whole sentence."""
-
-    def __init__(self, language: str) -> None:
-        self._normalizer = MosesPunctNormalizer(lang=language)
-        self._tokenizer = MosesTokenizer(lang=language)
+        self._normalizer = sacremoses.MosesPunctNormalizer(lang=language)
+        self._tokenizer = sacremoses.MosesTokenizer(lang=language)
         before_numbers = frozenset(self._tokenizer.NUMERIC_ONLY_PREFIXES)
-        self.marks = Marks(
-            letters=self._tokenizer.IsAlnum,
-            small=frozenset(self._tokenizer.IsLower),
+        self.rules = _MosesRules(
+            alphanumeric=self._tokenizer.IsAlnum,
+            lower_case=frozenset(self._tokenizer.IsLower),
             abbreviations=frozenset(self._tokenizer.NONBREAKING_PREFIXES) - before_numbers,
-            before_numbers=before_numbers,
+            abbreviations_before_numbers=before_numbers,
             stops_enter_quotes=language == "en",
             stops_leave_quotes=language in ("de", "es", "fr"),
         )
 
-    def words(self, sentence: str) -> list[str]:
+    def tokenize(self, sentence: str) -> list[str]:
         """The words of one sentence."""
         words: list[str] = self._tokenizer.tokenize(
             self._normalizer.normalize(sentence), escape=False
@@ -229,18 +160,120 @@ class Moses:
         return words
 
 
-class SentenceEnds:
-    """Where sentences end: at . ! ? before what is no small letter, and at every 。！？ of Chinese.
+_ChunkWords = list[str] | None  # None: only sacremoses can tell, given the whole sentence
 
-    A full stop after an abbreviation (Moses' list for the language) or an initial ends nothing.
+
+class _ChunkTokenizer:
+    """Moses, one chunk of text between two spaces at a time, with a cache: exact, and faster.
+
+    Few of Moses' rules look across a space. A sentence with a chunk to which they could apply is
+    left to sacremoses. The words of any other chunk depend on that chunk alone, unless it is the
+    last of the sentence, or ends in a full stop: then also on whether the next chunk begins with a
+    lower-case letter or a digit. So sacremoses can be given a chunk between two neutral words, and
+    its words can be cached; most chunks are so plain that even this is not needed.
     """
 
-    _LATIN = re.compile(
+    # Moses joins these to what stands before them, or removes the space before them.
+    _JOINING = frozenset(")%:;.!?,'`´‘‚’…")
+    _NORMALIZED = str.maketrans({**dict.fromkeys("„“”«»", '"'), "–": "-", "—": " - "})
+    _CACHE_SIZE, _LONGEST_CACHED = 2**17, 64  # chunks, characters
+
+    def __init__(self, tokenize: Callable[[str], list[str]], rules: _MosesRules) -> None:
+        self._tokenize, self._rules = tokenize, rules
+        self._inner_cache: dict[str, _ChunkWords] = {}
+        self._last_cache: dict[str, _ChunkWords] = {}
+        self._plain = re.compile(r"([^\s\0-\37.,'`´‘‚’…]+)([,.]?)")
+        self._word = re.compile(rf"[{rules.alphanumeric}\-]+|\S")
+        self._has_letters = re.compile(rf"[{rules.alphanumeric}\-]")
+        self._ambiguous = re.compile(
+            r"""[\0-\37]|^\s|\s$|\($|^["„“”«»][,.]"""
+            + (rf"|\.[^{rules.alphanumeric}]+$" if rules.stops_leave_quotes else "")
+        )
+
+    def tokenize(self, sentence: str) -> _ChunkWords:
+        """The words of a sentence, or None where only sacremoses can tell."""
+        *inner, last = sentence.split(" ")
+        cache, words = self._inner_cache, list[str]()
+        for following, chunk in enumerate(inner, 1):
+            key = chunk
+            if chunk[-1:] == ".":
+                next_chunk = inner[following] if following < len(inner) else last
+                key = f"{chunk} {self._stand_in(next_chunk)}"
+            try:
+                chunk_words = cache[key]
+            except KeyError:
+                chunk_words = self._add(cache, key, self._split(*key.split(" ")))
+            if chunk_words is None:
+                return None
+            words += chunk_words
+        try:
+            chunk_words = self._last_cache[last]
+        except KeyError:
+            chunk_words = self._add(self._last_cache, last, self._split(last, ""))
+        return None if chunk_words is None else words + chunk_words
+
+    def _stand_in(self, chunk: str) -> str:
+        """A word that, after a full stop, has the same effect as this chunk."""
+        if chunk[:1] in self._rules.lower_case:
+            return "a"
+        return "0" if "0" <= chunk[:1] <= "9" else "A"
+
+    def _add(self, cache: dict[str, _ChunkWords], key: str, words: _ChunkWords) -> _ChunkWords:
+        if len(cache) >= self._CACHE_SIZE:
+            cache.clear()
+        if len(key) <= self._LONGEST_CACHED:
+            cache[key] = words
+        return words
+
+    def _split(self, chunk: str, following: str = "A") -> _ChunkWords:
+        """The words of a chunk before a word like `following`, or at the end of a sentence."""
+        if not chunk or chunk[0] in self._JOINING or self._ambiguous.search(chunk):
+            return None
+        # Moses replaces "..." by DOTMULTI and DOTDOTMULTI, and back.
+        if (plain := self._plain.fullmatch(chunk)) and "MULTI" not in chunk:
+            return self._split_plain(plain[1].translate(self._NORMALIZED), plain[2], following)
+        if following:
+            return self._tokenize(f"A {chunk} {following}")[1:-1]
+        return self._tokenize(f"A {chunk}")[1:]
+
+    def _split_plain(self, body: str, end: str, following: str) -> list[str]:
+        """The words of a chunk that has stops and commas only at its end, and no apostrophe.
+
+        A run of letters, digits and hyphens is a word, and so is every other character.
+        """
+        after_end: list[str] = []
+        if end and body[-1] == '"' and self._rules.stops_enter_quotes:
+            body, after_end, following = body[:-1], ['"'], '"'
+        words: list[str] = self._word.findall(body)
+        if end == "." and not body[-1].isspace() and self._keeps_stop(words[-1], following):
+            words[-1] += end
+        elif end:
+            words.append(end)
+        return words + after_end
+
+    def _keeps_stop(self, word: str, following: str) -> bool:
+        """Whether `word.` stays one word; it never does without letters or digits."""
+        return self._has_letters.match(word) is not None and (
+            word in self._rules.abbreviations
+            or following == "a"
+            or (following == "0" and word in self._rules.abbreviations_before_numbers)
+        )
+
+
+class _SentenceSplitter:
+    """Ends sentences at . ! ? unless a lower-case letter follows, and at every Chinese 。！？.
+
+    A full stop after an abbreviation (by Moses' list for the language) or an initial ends none.
+    """
+
+    _LATIN_END = re.compile(
         r"""(?<![.!?…؟।॥])(?P<stop>[.!?…؟।॥]+)["'”’»)\]]*\s+(?P<next>["'“‘«(\[¿¡]*\w)"""
     )
-    _CHINESE = re.compile(r"[。！？]+[”’」』）]*")
+    _CHINESE_END = re.compile(r"[。！？]+[”’」』）]*")
 
     def __init__(self, language: str) -> None:
+        from sacremoses.corpus import NonbreakingPrefixes  # noqa: PLC0415  as above
+
         try:
             listed = list(NonbreakingPrefixes().words(language))
         except OSError:
@@ -260,21 +293,21 @@ class SentenceEnds:
         return [" ".join(split_on_whitespace(s)) for s in sentences if s.strip()]
 
     def _ends(self, text: str) -> Iterator[int]:
-        ends = [match.end() for match in self._CHINESE.finditer(text)]
-        for match in self._LATIN.finditer(text):
-            following = match["next"][-1]
-            if following.islower():
+        ends = [match.end() for match in self._CHINESE_END.finditer(text)]
+        for match in self._LATIN_END.finditer(text):
+            next_letter = match["next"][-1]
+            if next_letter.islower():
                 continue
             before = text[max(0, match.start() - 40) : match.start()]
-            if match["stop"] == "." and self._abbreviates(before, following):
+            if match["stop"] == "." and self._is_abbreviation(before, next_letter):
                 continue
             ends.append(match.start("next"))
         yield from sorted(ends)
 
-    def _abbreviates(self, before: str, following: str) -> bool:
+    def _is_abbreviation(self, before: str, next_letter: str) -> bool:
         word = re.split(r"[\s(\[\"“]", before)[-1].lstrip("'‘")
         if word in self._before_numbers:
-            return following.isdigit()
+            return next_letter.isdigit()
         # U.S., e.g. and initials: a single letter before the stop, alone or after another stop.
-        inner = word.rsplit(".", 1)[-1]
-        return word in self._abbreviations or (len(inner) == 1 and inner.isalpha())
+        last_part = word.rsplit(".", 1)[-1]
+        return word in self._abbreviations or (len(last_part) == 1 and last_part.isalpha())

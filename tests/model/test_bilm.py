@@ -129,10 +129,10 @@ def test_a_shape_that_cannot_be_is_refused(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_characters": 2}, "max_characters is 2, expected 3 or more"),
+        ({"max_characters": 2}, "max_characters is 2, expected 3 to"),
         ({"filters": ()}, "filters is empty"),
-        ({"filters": ((51, 3),)}, "one sees 51 characters, but a word has only 50"),
-        ({"filters": ((1, 0),)}, "the features that one makes is 0"),
+        ({"filters": ((51, 3),)}, "a width is 51, expected at most max_characters .50."),
+        ({"filters": ((1, 0),)}, "a number of filters is 0, expected 1 to"),
         ({"activation": "gelu"}, "activation is 'gelu', expected 'relu' or 'tanh'"),
         ({"highway_layers": -1}, "highway_layers is -1"),
     ],

@@ -111,7 +111,7 @@ class PretrainingSettings:
             self,
             positive=_POSITIVE,
             not_negative=_NOT_NEGATIVE,
-            shares=_FRACTIONS,
+            from_0_to_1=_FRACTIONS,
             below_one=_BELOW_ONE,
         )
         self._check_combinations()

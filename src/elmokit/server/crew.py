@@ -21,7 +21,7 @@ import torch
 from elmokit.embedder import Embedder
 from elmokit.errors import ElmokitError, InputError, ServiceError
 from elmokit.server.jobs import Job, answer_all
-from elmokit.threads import usual_threads
+from elmokit.threads import default_threads
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ _PR_SET_PDEATHSIG = 1  # of Linux' prctl
 
 def usual_size(device: str) -> int:
     """How many processes serve a model best: one a core, where processes can share memory."""
-    return min(usual_threads(), _MOST) if _can_share(device) else 1
+    return min(default_threads(), _MOST) if _can_share(device) else 1
 
 
 class Crew:
