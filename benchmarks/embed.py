@@ -1,6 +1,10 @@
 """Models of the published sizes become tokens per second, beside the ancestors installed.
 
     python benchmarks/embed.py [--sizes small original] [--file 5000] [--plot docs/speed.svg]
+    python benchmarks/embed.py --busy [--sizes english small original]
+
+With `--busy`, every operation is measured on the quiet machine and beside as many niced processes
+that spin as half the CPUs, in turns.
 
 A table for people, one JSON line last for machines. `README.md` says how to install the ancestors.
 """
@@ -8,14 +12,17 @@ A table for people, one JSON line last for machines. `README.md` says how to ins
 import argparse
 import json
 import lzma
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 import torch
@@ -36,6 +43,13 @@ PEERS = {
 PRECISIONS = ("float32", "half", "int8")
 SENTENCES_PER_CALL = (1, 8, 32, 64)
 REPEATS = 3
+BUSY_ROUNDS = 5
+SHORT = [
+    "The old man sat on the bank of the river, and nobody knew why.",
+    "She opened an account there.",
+    "Work is good!",
+    "It rained all day in the mountains, so they stayed at home.",
+]
 LOADING = """
 import sys, time
 import torch
@@ -53,6 +67,7 @@ def main() -> None:
     )
     parser.add_argument("--file", type=int, default=0, help="also a file of so many sentences")
     parser.add_argument("--plot", type=Path, help="draw the table as an SVG file")
+    parser.add_argument("--busy", action="store_true", help="quiet against a busy machine")
     parser.add_argument("--measure-file", nargs=3, help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.measure_file:
@@ -65,6 +80,11 @@ def main() -> None:
     print(f"{torch.get_num_threads()} threads, {torch.backends.cpu.get_cpu_capability()}, ", end="")
     print(f"float32 product {gemm_peak() / 1e9:.0f} GFLOP/s")
     results = []
+    if chosen.busy:
+        for size in chosen.sizes:
+            results += measure_busy(size, sentences)
+        print(json.dumps({"tokens": count_tokens(sentences), "results": results}))
+        return
     for size in chosen.sizes:
         with tempfile.TemporaryDirectory() as folder:
             results += measure_size(size, sentences, Path(folder, "model"), chosen.file)
@@ -75,9 +95,7 @@ def main() -> None:
 
 def measure_size(size: str, sentences: list, folder: Path, file_sentences: int) -> list[dict]:
     """A row for each number of sentences a call and each precision."""
-    torch.manual_seed(0)
-    bilm = formats.load().model.bilm if size == "english" else elmokit.BiLM(SIZES[size])
-    pretrained = elmokit.Pretrained(LanguageModel(bilm))
+    pretrained = make_pretrained(size)
     formats.save(pretrained, folder, format="bilm-tf")
     formats.save(pretrained, folder.parent / "native")
     models = {p: elmokit.Embedder(pretrained, precision=p) for p in PRECISIONS}
@@ -98,6 +116,76 @@ def measure_size(size: str, sentences: list, folder: Path, file_sentences: int) 
         if file_sentences:
             rows.append(run_file(size, precision, folder.parent / "native", file_sentences))
     return rows
+
+
+def make_pretrained(size: str) -> elmokit.Pretrained:
+    """The English model without its softmax, or random weights of a published size."""
+    torch.manual_seed(0)
+    bilm = formats.load().model.bilm if size == "english" else elmokit.BiLM(SIZES[size])
+    return elmokit.Pretrained(LanguageModel(bilm))
+
+
+def measure_busy(size: str, sentences: list) -> list[dict]:
+    """A row for each operation: its median seconds, quiet and busy, and their ratio."""
+    pretrained = make_pretrained(size)
+    english = formats.load() if size == "english" else None
+    operations: dict[str, Callable[[], object]] = {}
+    for precision in PRECISIONS:
+        model = elmokit.Embedder(pretrained, precision=precision)
+        for count in SENTENCES_PER_CALL:
+            some = sentences[: max(count, 16)]
+            operations[f"{precision} warm {count}"] = partial(one_pass, model, some, count)
+        operations[f"{precision} cold 64"] = lambda precision=precision: one_pass(
+            elmokit.Embedder(pretrained, precision=precision), sentences, len(sentences)
+        )
+    if english is not None:
+        model = elmokit.Embedder(english)
+        operations["encode 200 short"] = partial(model.encode, SHORT * 50)
+        operations["encode 50, 1 a call"] = lambda: [model.encode([t]) for t in SHORT * 12]
+        operations["perplexity 64"] = partial(model.perplexity, sentences)
+        operations["next words"] = partial(model.next_words, SHORT[0])
+    print(f"\n{size}, seconds: the median (and the longest) of {BUSY_ROUNDS} rounds")
+    print(f"{'':24} {'quiet':>16} {'busy':>16}   ratio")
+    rows = []
+    for name, operation in operations.items():
+        operation()
+        quiet, busy = [], []
+        for _ in range(BUSY_ROUNDS):
+            quiet.append(seconds_of(operation))
+            with spinning(max(1, (os.cpu_count() or 1) // 2)):
+                busy.append(seconds_of(operation))
+        row = {
+            "size": size, "operation": name, "quiet": median(quiet), "busy": median(busy),
+            "ratio": median(busy) / median(quiet),
+        }  # fmt: skip
+        print(
+            f"{name:24} {row['quiet']:8.3f} ({max(quiet):.3f}) {row['busy']:8.3f} "
+            f"({max(busy):.3f}) {row['ratio']:7.2f}",
+            flush=True,
+        )
+        rows.append(row)
+    return rows
+
+
+@contextmanager
+def spinning(count: int) -> Iterator[None]:
+    """So many niced processes that only compute, meanwhile."""
+    spinners = [
+        subprocess.Popen(["nice", sys.executable, "-c", "while True: pass"]) for _ in range(count)
+    ]
+    try:
+        time.sleep(0.3)  # until they run
+        yield
+    finally:
+        for spinner in spinners:
+            spinner.kill()
+            spinner.wait()
+
+
+def seconds_of(operation: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    operation()
+    return time.perf_counter() - started
 
 
 def measure_speeds(size: str, pretrained, models: dict, sentences: list, peers: dict) -> list[dict]:

@@ -10,6 +10,7 @@ import torch
 import elmokit
 from elmokit import threads
 from elmokit.config import SIZES
+from elmokit.model import bilm
 from elmokit.model.bilm import LanguageModel
 from elmokit.model.softmax import Softmax
 from elmokit.threads import (
@@ -182,6 +183,29 @@ def test_quotas_are_read_from_cgroups(tmp_path, membership, files, cpus):
 
 def test_without_cgroups_there_is_no_quota(tmp_path):
     assert cgroup_cpus(tmp_path, tmp_path / "missing") == float("inf")
+
+
+@pytest.mark.parametrize(("state", "directions"), [("carry", "both"), ("zero", "forward")])
+def test_groups_of_sentences_read_at_the_same_time_keep_their_bits(state, directions, monkeypatch):
+    torch.manual_seed(0)
+    pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES["small"])))
+    sentences = [[f"word{n}" for n in range(size % 7 + 9)] for size in range(80)]
+    expected = elmokit.Embedder(pretrained, threads=1, state=state)
+    model, pieces = elmokit.Embedder(pretrained, threads=4, state=state), []
+
+    def run(jobs):
+        pieces.append(len(jobs))
+        return run_side_by_side(jobs)
+
+    monkeypatch.setattr(bilm, "run_side_by_side", run)
+    for _ in range(2):  # with carry, the second call starts from another state than zero
+        vectors = model.embed(sentences, directions=directions)
+        wanted = expected.embed(sentences, directions=directions)
+        for one, other in zip(vectors, wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
+    assert 4 in pieces
+    assert torch.equal(model.state.hidden, expected.state.hidden)
+    assert torch.equal(model.state.cell, expected.state.cell)
 
 
 @pytest.mark.parametrize("own", [1, 2, 3])

@@ -14,7 +14,10 @@ from elmokit.model.char_cnn import CharacterEncoder, WordEmbedding
 from elmokit.model.linear import Precision
 from elmokit.model.lstm import LSTMStack, LSTMWeights
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
-from elmokit.threads import run_side_by_side, using_threads
+from elmokit.threads import allowed_threads, run_side_by_side, using_threads
+
+# A product of fewer rows takes hardly less time: it goes into reading the weights.
+_ROWS_FOR_A_THREAD = 16
 
 
 class BiLM(nn.Module):
@@ -76,8 +79,8 @@ class BiLM(nn.Module):
 
         `types` (types, dim) are word vectors, `words` (sentences, steps) says where they stand.
         Layers and directions that nobody asks for are not run, and their state does not move.
-        `products` are those of `pack`, for use without gradients; then both directions are read at
-        the same time, where that is faster.
+        `products` are those of `pack`, for use without gradients; then directions and groups of
+        sentences are read at the same time, where that is faster.
         """
         config = self.config
         layers = range(config.num_layers + 1) if layers is None else layers
@@ -88,6 +91,8 @@ class BiLM(nn.Module):
             raise InputError(f"a state of {state.sentences} sentences for {len(words)} sentences")
         packing = PackedSteps.of(words)
         top = max(layers, default=0)
+        if products is not None and (groups := self._row_groups(packing, directions, products)):
+            return self._read_groups(groups, types, words, state, layers, directions, products)
 
         order = packing.order
         said = types.new_zeros(len(layers), words.numel(), len(directions) * config.projection_size)
@@ -124,14 +129,62 @@ class BiLM(nn.Module):
         after = State(torch.stack(outputs), torch.stack(memories))
         return said.view(len(layers), *words.shape, said.shape[2]), after
 
+    def _read_groups(
+        self,
+        groups: Sequence[Tensor],
+        types: Tensor,
+        words: Tensor,
+        state: "State",
+        layers: Sequence[int],
+        directions: Sequence[Direction],
+        products: Sequence[Sequence[LSTMWeights]],
+    ) -> "tuple[Tensor, State]":
+        """What `run_lstms` gives, each group of sentences in each direction in a thread."""
+        run = partial(self.run_lstms, types, layers=layers, products=products)
+        pieces = [(rows, direction) for rows in groups for direction in directions]
+        jobs = [
+            partial(run, words[rows], state.rows(rows), directions=[direction])
+            for rows, direction in pieces
+        ]
+        size = self.config.projection_size
+        vectors = types.new_zeros(len(layers), *words.shape, len(directions) * size)
+        after = State(state.hidden.clone(), state.cell.clone())
+        for (rows, direction), (part, part_state) in zip(
+            pieces, run_side_by_side(jobs), strict=True
+        ):
+            start = directions.index(direction) * size
+            vectors[:, rows, :, start : start + size] = part
+            number = self.config.directions.index(direction)
+            after.hidden[number, :, rows] = part_state.hidden[number]
+            after.cell[number, :, rows] = part_state.cell[number]
+        return vectors, after
+
+    def _row_groups(
+        self,
+        packing: "PackedSteps",
+        directions: Sequence[Direction],
+        products: Sequence[Sequence[LSTMWeights]],
+    ) -> list[Tensor]:
+        """Groups of sentences to read at the same time; none where directions are pieces enough."""
+        product = products[0][0].recurrent
+        rows = sum(packing.sizes) / max(1, len(packing.sizes))  # in an average step
+        most = int(min(rows // _ROWS_FOR_A_THREAD, self._work(rows) // product.min_work_per_thread))
+        groups = min(allowed_threads() // max(1, len(directions)), most)
+        if groups < 2 or not product.rows_independent or packing.order.device.type != "cpu":
+            return []
+        return [packing.order[number::groups] for number in range(groups)]
+
     def _worth_threads(
         self, packing: "PackedSteps", products: Sequence[Sequence[LSTMWeights]]
     ) -> bool:
         """Whether both directions at once, a thread each, are faster than one after the other."""
-        rows = sum(packing.sizes) / max(1, len(packing.sizes))  # in an average step
-        work = rows * 4 * self.config.cell_size * self.config.projection_size
+        rows = sum(packing.sizes) / max(1, len(packing.sizes))
         on_cpu = packing.order.device.type == "cpu"
-        return on_cpu and work >= products[0][0].recurrent.min_work_per_thread
+        return on_cpu and self._work(rows) >= products[0][0].recurrent.min_work_per_thread
+
+    def _work(self, rows: float) -> float:
+        """Multiplications of the recurrent product in a step of so many rows."""
+        return rows * 4 * self.config.cell_size * self.config.projection_size
 
 
 @dataclass(frozen=True)
