@@ -2,7 +2,7 @@
 
     python benchmarks/search.py [MODEL] [--corpus FILE …] [--passages 10000 100000]
         [--store postgresql://…] [--squad dev.json.xz] [--stsb sts-dev.csv]
-        [--layers mean top …] [--pooling rare mean max …]
+        [--layers mean top …] [--pooling idf mean max …]
 
 Of the corpus: how many of the exact ten nearest each kind of store finds, how fast, and how long it
 takes to build; with --store in PostgreSQL too, in an index that is dropped again. Of SQuAD: how
@@ -25,9 +25,10 @@ import numpy.typing as npt
 
 import elmokit
 from elmokit.files import find_files
-from elmokit.search.nearest import FaissVectors, sample_rows
-from elmokit.search.passages import Passage, Row, read_passages
-from elmokit.search.recipe import Begun, Recipe, read_vectors
+from elmokit.search.build import BuildManifest
+from elmokit.search.faiss_vectors import FaissVectors, sample_rows
+from elmokit.search.passages import Passage, VectorSource, read_passages
+from elmokit.search.vectors import IndexConfig, embed_passages
 from elmokit.tasks.data.squad import read_squad
 from elmokit.tasks.data.table import read_stsb
 from elmokit.tasks.metrics.correlation import spearman
@@ -58,52 +59,52 @@ def main() -> None:
         "--layers", nargs="+", default=["0"], help="mean, top, concat or a layer's number"
     )
     parser.add_argument(
-        "--pooling", nargs="+", default=["rare"], choices=("rare", "mean", "max", "first", "last")
+        "--pooling", nargs="+", default=["idf"], choices=("idf", "mean", "max", "first", "last")
     )
     parser.add_argument("--precision", default="float32", choices=("float32", "half", "int8"))
     chosen = parser.parse_args()
     model = elmokit.load(chosen.model, precision=chosen.precision)
-    recipes = [
-        Recipe(
+    configs = [
+        IndexConfig(
             model.pretrained.fingerprint(), model.pretrained.tokenizer, "sentences",
             int(layers) if layers.isdigit() else layers, pooling, "zca", "auto",
         )
         for layers in chosen.layers
         for pooling in chosen.pooling
     ]  # fmt: skip
-    results: dict[str, object] = {"model": recipes[0].model}
+    results: dict[str, object] = {"model": configs[0].model}
     if chosen.corpus:
         results["stores"] = measure_stores(
-            model, recipes[0], chosen.corpus, sorted(chosen.passages), chosen.store
+            model, configs[0], chosen.corpus, sorted(chosen.passages), chosen.store
         )
         print_table(results["stores"])
     if chosen.squad:
-        results["squad"] = measure_squad(model, recipes, chosen.squad, chosen.questions)
+        results["squad"] = measure_squad(model, configs, chosen.squad, chosen.questions)
         print_table(results["squad"])
     if chosen.stsb:
-        results["stsb"] = measure_stsb(model, recipes, chosen.stsb)
+        results["stsb"] = measure_stsb(model, configs, chosen.stsb)
         print_table(results["stsb"])
     print(json.dumps(results))
 
 
 def measure_stores(
     model: elmokit.Embedder,
-    recipe: Recipe,
+    config: IndexConfig,
     corpus: list[str],
     sizes: list[int],
     database: str | None,
 ) -> list[dict[str, object]]:
     """Each kind of store at each size, on the first passages; the queries are those after them."""
-    passages = read_passages(find_files(corpus), split=recipe.split, unit=recipe.unit)
+    passages = read_passages(find_files(corpus), tokenizer=config.tokenizer, unit=config.unit)
     started = time.perf_counter()
-    vectors = embed(model, recipe, islice(passages, sizes[-1] + QUERIES))
+    vectors = embed(model, config, islice(passages, sizes[-1] + QUERIES))
     embedded = len(vectors) / (time.perf_counter() - started)
     print(f"{len(vectors):,} passages, {embedded:,.0f} embedded a second\n")
     if len(vectors) <= sizes[-1]:
         raise SystemExit(f"the corpus has {len(vectors):,} passages, expected over {sizes[-1]:,}")
     rows = []
     for size in sizes:
-        whitening = estimate([vectors[:size]], dim=vectors.shape[1], way=recipe.whitening)
+        whitening = estimate([vectors[:size]], dim=vectors.shape[1], way=config.whitening)
         kept, queries = whitening.apply(vectors[:size]), whitening.apply(vectors[sizes[-1] :])
         exact = None
         for kind in KINDS:
@@ -140,30 +141,30 @@ def measure_database(
     url: str, kind: str, kept: Vectors, queries: Vectors, exact: npt.NDArray[np.int64]
 ) -> tuple[dict[str, object], npt.NDArray[np.int64]]:
     """The same of a store in PostgreSQL, without the time to embed and to whiten."""
-    from elmokit.search.postgres.address import Address
-    from elmokit.search.postgres.database import Database
-    from elmokit.search.postgres.site import DatabaseSite
-    from elmokit.search.postgres.store import DatabaseStore
+    from elmokit.search.pg_connection import Database, PostgresAddress
+    from elmokit.search.pg_store import PostgresBuilder, PostgresStore
 
-    recipe = Recipe("benchmark", "spaces", "sentences", "mean", "mean", "none", kind)
+    config = IndexConfig("benchmark", "spaces", "sentences", "mean", "mean", "none", kind)
     started = time.perf_counter()
-    with DatabaseSite.begin(url, Begun(recipe, []), dim=kept.shape[1]) as site:
+    with PostgresBuilder.open(url, BuildManifest(config, []), dim=kept.shape[1]) as builder:
         for start in range(0, len(kept), PASSAGES_AT_ONCE):
             some = kept[start : start + PASSAGES_AT_ONCE].astype(np.float16)
             passages = [Passage("", start + n, 0, 0, "", ()) for n in range(len(some))]
-            site.keep(passages, [Row(n) for n in range(len(some))], some)
-        site.finish(recipe, estimate([], dim=kept.shape[1], way="none"))
+            builder.add_part(passages, [VectorSource(n) for n in range(len(some))], some)
+        builder.finish(config, estimate([], dim=kept.shape[1], way="none"))
     built = time.perf_counter() - started
-    store, database = DatabaseStore.open(url), Database(Address.of(url))
+    store, database = PostgresStore.open(url), Database(PostgresAddress.from_url(url))
     try:
         size = "SELECT pg_total_relation_size('{s}.vectors'::regclass)"
-        ((size_in_bytes,),) = database.ask(size)
+        ((size_in_bytes,),) = database.query(size)
         started = time.perf_counter()
-        found = np.array([[hit.found.line for hit in store.nearest(query, K)] for query in queries])
+        found = np.array(
+            [[hit.passage.line for hit in store.nearest(query, K)] for query in queries]
+        )
         seconds = time.perf_counter() - started
     finally:
         store.close()
-        database.do("DROP SCHEMA {s} CASCADE")
+        database.execute("DROP SCHEMA {s} CASCADE")
         database.close()
     row = figures(found, exact, seconds=seconds, built=built, megabytes=size_in_bytes / 1e6)
     return row, found
@@ -188,10 +189,10 @@ def figures(
 
 
 def measure_squad(
-    model: elmokit.Embedder, recipes: list[Recipe], path: Path, most: int
+    model: elmokit.Embedder, configs: list[IndexConfig], path: Path, most: int
 ) -> list[dict[str, object]]:
     """How often each way finds the paragraph that a question was asked of."""
-    asked = read_squad(path, get_tokenizer(recipes[0].split).tokenize)
+    asked = read_squad(path, get_tokenizer(configs[0].tokenizer).tokenize)
     paragraphs = [*dict.fromkeys(question.text for question in asked)]
     asked = asked[:: max(1, len(asked) // most) if most else 1]
     places = {text: place for place, text in enumerate(paragraphs)}
@@ -201,16 +202,16 @@ def measure_squad(
 
     by_words = bm25(paragraphs, questions)
     ranks: dict[str, Ranks] = {} if by_words is None else {"BM25": ranked(by_words)}
-    for recipe in recipes:
-        contexts = embed(model, recipe, as_passages(recipe, paragraphs))
-        queries = embed(model, recipe, as_passages(recipe, questions))
+    for config in configs:
+        contexts = embed(model, config, as_passages(config, paragraphs))
+        queries = embed(model, config, as_passages(config, questions))
         for way in WAYS:
             whitening = estimate([contexts], dim=contexts.shape[1], way=way)
             scores = whitening.apply(queries) @ whitening.apply(contexts).T
-            ranks[named(recipe, way)] = ranked(scores)
+            ranks[named(config, way)] = ranked(scores)
         if by_words is not None:
             both = standard(by_words) + WEIGHT * standard(scores)  # the last way is zca
-            ranks[f"BM25 and {named(recipe, WAYS[-1])}"] = ranked(both)
+            ranks[f"BM25 and {named(config, WAYS[-1])}"] = ranked(both)
     return [
         {
             "by": name,
@@ -224,10 +225,10 @@ def measure_squad(
 
 
 def measure_stsb(
-    model: elmokit.Embedder, recipes: list[Recipe], path: Path
+    model: elmokit.Embedder, configs: list[IndexConfig], path: Path
 ) -> list[dict[str, object]]:
     """How much the likeness of two sentences by each way agrees with what people said."""
-    pairs = read_stsb(path, get_tokenizer(recipes[0].split).tokenize)
+    pairs = read_stsb(path, get_tokenizer(configs[0].tokenizer).tokenize)
     first, second = ([texts[n] for texts in (p.texts for p in pairs)] for n in (0, 1))
     gold = [pair.score for pair in pairs]
     print(f"\n{len(pairs):,} pairs\n")
@@ -239,29 +240,29 @@ def measure_stsb(
     by_words = bm25(first, second)
     if by_words is not None:  # how well the one finds the other, both ways
         add("BM25", np.diag(by_words) + np.diag(bm25(second, first)))
-    for recipe in recipes:
-        one, other = (embed(model, recipe, as_passages(recipe, side)) for side in (first, second))
+    for config in configs:
+        one, other = (embed(model, config, as_passages(config, side)) for side in (first, second))
         for way in WAYS:
             whitening = estimate([one, other], dim=one.shape[1], way=way)
-            add(named(recipe, way), (whitening.apply(one) * whitening.apply(other)).sum(1))
+            add(named(config, way), (whitening.apply(one) * whitening.apply(other)).sum(1))
     return rows
 
 
-def named(recipe: Recipe, way: str) -> str:
-    return f"layers {recipe.layers}, pooling {recipe.pooling}, {way}"
+def named(config: IndexConfig, way: str) -> str:
+    return f"layers {config.layers}, pooling {config.pooling}, {way}"
 
 
-def embed(model: elmokit.Embedder, recipe: Recipe, passages: Iterator[Passage]) -> Vectors:
+def embed(model: elmokit.Embedder, config: IndexConfig, passages: Iterator[Passage]) -> Vectors:
     """The vectors of passages, before any whitening."""
     parts = []
     while some := [*islice(passages, PASSAGES_AT_ONCE)]:
-        parts.append(read_vectors(recipe, model, some)[1])
+        parts.append(embed_passages(config, model, some)[1])
     return np.concatenate(parts)
 
 
-def as_passages(recipe: Recipe, texts: Sequence[str]) -> Iterator[Passage]:
+def as_passages(config: IndexConfig, texts: Sequence[str]) -> Iterator[Passage]:
     for text in texts:
-        sentences = tuple(map(tuple, recipe.split_text(text)))
+        sentences = tuple(map(tuple, config.tokenize(text)))
         yield Passage("", 0, 0, len(text), text, sentences)
 
 

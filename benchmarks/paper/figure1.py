@@ -5,7 +5,7 @@ from pathlib import Path
 
 from runs import TITLES, WHERE, print_table, runs_of, shown
 
-from elmokit.search.picture import draw_panels
+from elmokit.plots import plot_panels
 
 SHARES = (0.01, 0.1, 1.0)
 TASKS = ("roles", "entailment", "ner")
@@ -43,7 +43,7 @@ def draw(found, path):
             one.set(title=TITLES[task], xlabel="of the examples", ylabel="score on dev")
             one.legend(title="ELMo")
 
-    draw_panels(path, panels, panels=len(found), size=(3.2, 3))
+    plot_panels(path, panels, panels=len(found), panel_inches=(3.2, 3))
 
 
 if __name__ == "__main__":

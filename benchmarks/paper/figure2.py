@@ -9,7 +9,7 @@ from pathlib import Path
 from runs import TITLES, WHERE, print_table, runs_of
 
 import elmokit
-from elmokit.search.mix import Shares, draw_mix
+from elmokit.plots import LayerWeights, plot_layer_weights
 
 
 def main():
@@ -25,15 +25,16 @@ def main():
             for place, numbers in shares.items()
         ]  # fmt: skip
         found += [
-            Shares(Path(TITLES[task]), place, tuple(range(len(numbers))), tuple(numbers))
+            LayerWeights(Path(TITLES[task]), place, tuple(range(len(numbers))), tuple(numbers))
             for place, numbers in shares.items()
         ]
     rows = [
-        [f"{own.folder}, {own.place}", *(f"{share:.2f}" for share in own.shares)] for own in found
+        [f"{own.folder}, {own.position}", *(f"{share:.2f}" for share in own.weights)]
+        for own in found
     ]
     print_table(["mix", *(f"layer {k}" for k in found[0].layers)], rows)
     if runs.tasks == tuple(TITLES):  # some of them would not be all that ships
-        draw_mix(Path("docs/paper-figure2.svg"), found)
+        plot_layer_weights(Path("docs/paper-figure2.svg"), found)
         told = {"fingerprint": elmokit.load().pretrained.fingerprint(), "layer_weights": shipped}
         Path("src/elmokit/english/layer_weights.json").write_text(json.dumps(told, indent=1) + "\n")
 

@@ -72,15 +72,15 @@ def test_uses_of_a_word_are_found(elmo, search, place, model_folder):
     any_word = search("--word", "play", "--any", "We play.", "--json", "-k", "9", index="uses")
     assert len({json.loads(line)["word"] for line in succeeded(any_word).splitlines()}) > 3
     failed(search("--word", "sing", "We play.", index="uses"), "'sing' is not a word of the")
-    failed(search("--word", "sing", "We sing.", index="uses"), "no use of 'sing' is in the index")
-    failed(search("We play.", index="uses"), "an index of words; say which word")
+    failed(search("--word", "sing", "We sing.", index="uses"), "'sing' does not occur in the index")
+    failed(search("We play.", index="uses"), "an index of words; give a word")
 
 
 def test_mistakes_with_an_index_are_one_line(elmo, search, place, model_folder, monkeypatch):
     (place / "other").mkdir()
     other = make_folder(place / "other", size=1.3)
     failed(elmo("search", "index", "play", "-m", other), "built with another model")
-    failed(search("play", index="none"), "none: no index there; make one first")
+    failed(search("play", index="none"), "none: no index there; build one first")
     failed(search("--any", "play"), "--any was given without --word")
     failed(search("play", "-k", "0"), "-k", code=2)
     failed(search("na\udcefve"), "not UTF-8; is the terminal's encoding another?")
@@ -123,7 +123,7 @@ def test_mistakes_with_a_database_are_one_line_without_its_password(
         elmo("search", "postgresql://u:pw@127.0.0.1:1/d", "play", "-m", model_folder),
     ):
         assert "pw" not in done[1]
-        failed(done, "address of the database cannot be read" if "read" in done[1] else "answer")
+        failed(done, "URL of the database cannot be read" if "read" in done[1] else "answer")
     monkeypatch.setitem(sys.modules, "psycopg", None)
     failed(elmo("search", nowhere, "play", "-m", model_folder), "pip install 'elmokit[postgres]'")
 
@@ -154,13 +154,15 @@ def test_sentences_are_compared_and_curves_drawn(elmo, place, model_folder):
 
 def test_mistakes_with_pictures_are_one_line(elmo, place, model_folder, monkeypatch):
     senses = "plot", "senses", "play", "text.txt", "-m", model_folder
-    failed(elmo(*senses, "-o", "a.pdf"), "a.pdf: a picture ends in .svg or .png")
+    failed(elmo(*senses, "-o", "a.pdf"), "a.pdf: expected a file that ends in .svg or .png")
     failed(elmo(*senses, "--layer", "3"), "layer 3 was asked for, but the model has 0 to 2")
-    failed(elmo(*senses, "--tsne"), "t-SNE needs five uses or more")
+    failed(elmo(*senses, "--tsne"), "t-SNE needs five vectors or more")
     failed(elmo("plot", "senses", "\udcef", "text.txt", "-m", model_folder), "not UTF-8")
     failed(elmo("plot", "similarity", "a", "\udcef", "-m", model_folder), "not UTF-8")
-    failed(elmo("plot", "senses", "plays", "text.txt", "-m", model_folder), "no use of 'plays'")
+    failed(
+        elmo("plot", "senses", "plays", "text.txt", "-m", model_folder), "'plays' does not occur"
+    )
     failed(elmo("plot", "curve", "none"), "name the folder of elmo pretrain or elmo train")
     failed(elmo("plot", "mix", "none"), "no task.json")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    failed(elmo(*senses), "a picture needs matplotlib: pip install 'elmokit[plot]'")
+    failed(elmo(*senses), "plots need matplotlib: pip install 'elmokit[plot]'")

@@ -15,7 +15,7 @@ import pytest
 
 import elmokit
 from elmokit.errors import ServiceError
-from elmokit.search.build import build_index
+from elmokit.search.index import Index
 from elmokit.server.client import Client
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.learn import learn
@@ -152,7 +152,7 @@ def test_an_index_and_tasks_are_shown_to_those_who_ask(started, folder, tmp_path
             settings=changed(elmo="input", epochs=1), elmo=model,
         )  # fmt: skip
     (tmp_path / "text.txt").write_text("A bank lent money .\nThe bank of a river .\n", "utf-8")
-    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "index").close()
+    Index.build(tmp_path / "index", [str(tmp_path / "text.txt")], model).close()
     process, url = started(
         "--index", tmp_path / "index", "--tasks", tmp_path / "one", "--tasks", tmp_path / "two"
     )
@@ -174,7 +174,7 @@ def test_an_index_and_tasks_are_shown_to_those_who_ask(started, folder, tmp_path
 
 def test_an_index_or_a_task_that_is_not_there_ends_the_service(elmo, folder, tmp_path):
     for option, says in [
-        ("--index", "no index there; make one first (elmo index build)"),
+        ("--index", "no index there; build one first (elmo index build)"),
         ("--tasks", "no task.json; expected a folder that elmo train made"),
     ]:
         _, err, code = elmo("serve", "--model", folder, "--port", 0, option, tmp_path)
@@ -185,7 +185,7 @@ def test_an_index_or_a_task_that_is_not_there_ends_the_service(elmo, folder, tmp
 def test_an_index_of_another_model_ends_the_service(elmo, folder, tmp_path):
     (tmp_path / "text.txt").write_text("A bank lent money .\n")
     index = tmp_path / "index"
-    build_index(elmokit.load(folder), [str(tmp_path / "text.txt")], index).close()
+    Index.build(index, [str(tmp_path / "text.txt")], elmokit.load(folder)).close()
     (tmp_path / "other").mkdir()
     other = make_folder(tmp_path / "other", softmax_words=9, size=2.0)
     _, err, code = elmo("serve", "--model", other, "--port", 0, "--index", index)

@@ -8,7 +8,6 @@ import pytest
 
 import elmokit
 from elmokit.errors import InputError, OutputError
-from elmokit.search.build import build_index
 from elmokit.search.index import Index
 from made import make_folder
 
@@ -29,34 +28,34 @@ def text(tmp_path):
 
 @pytest.fixture
 def index(model, text, place):
-    with build_index(model, [str(text)], place("index")) as built:
+    with Index.build(place("index"), [str(text)], model) as built:
         yield built
 
 
 @pytest.fixture
 def uses(model, text, place):
-    with build_index(model, [str(text)], place("uses"), unit="words", layers="top") as built:
+    with Index.build(place("uses"), [str(text)], model, unit="words", layers="top") as built:
         yield built
 
 
 def texts_of(hits):
-    return [hit.found.text for hit in hits]
+    return [hit.passage.text for hit in hits]
 
 
 def test_a_passage_is_nearest_to_itself(index):
     hits = index.search("The children play in the street.", k=3)
     assert len(hits) == 3
     assert hits[0].score == pytest.approx(1, abs=2e-3)
-    found = hits[0].found
+    found = hits[0].passage
     assert (found.line, found.start, found.end) == (2, 0, len(LINES[1]))
-    assert [*json.loads(json.dumps(hits[0].record()))][:3] == ["score", "id", "file"]
+    assert [*json.loads(json.dumps(hits[0].to_dict()))][:3] == ["score", "id", "file"]
 
 
 @pytest.mark.parametrize("layers", ["mean", "top", "concat", 0])
 @pytest.mark.parametrize("way", ["zca", "none"])
 def test_a_search_is_brute_force_over_encode(model, text, place, layers, way):
-    with build_index(
-        model, [str(text)], place("i"), unit="paragraphs", layers=layers, whitening=way
+    with Index.build(
+        place("i"), [str(text)], model, unit="paragraphs", layers=layers, whitening=way
     ) as index:
         vectors = model.encode([*LINES, "a violin"], layers=layers)
         if way == "none":
@@ -65,7 +64,7 @@ def test_a_search_is_brute_force_over_encode(model, text, place, layers, way):
             changed = index.whitening.apply(vectors)
         wanted = changed[:-1] @ changed[-1]
         hits = index.search("a violin", k=10)
-        assert [hit.found.line - 1 for hit in hits] == np.argsort(-wanted).tolist()
+        assert [hit.passage.line - 1 for hit in hits] == np.argsort(-wanted).tolist()
         np.testing.assert_allclose([hit.score for hit in hits], -np.sort(-wanted), atol=5e-3)
 
 
@@ -74,7 +73,7 @@ def test_an_opened_index_is_the_built_one(index, model, place):
     with Index.open(place("index"), model) as opened:
         assert opened.search("a late violin") == before
         assert len(opened) == 6
-        assert opened.recipe == index.recipe
+        assert opened.config == index.config
 
 
 def test_files_are_added_and_passages_deleted_for_good(index, model, place, tmp_path):
@@ -84,14 +83,14 @@ def test_files_are_added_and_passages_deleted_for_good(index, model, place, tmp_
     with pytest.raises(InputError, match=r"new.txt: in the index already; delete it first"):
         index.add([str(new)])
     hit = index.search("Quite another thing!", k=1)[0]
-    assert hit.found.text == "Quite another thing!"
-    index.delete([hit.found.id])
+    assert hit.passage.text == "Quite another thing!"
+    index.delete([hit.passage.id])
     with Index.open(place("index"), model) as opened:
         for each in (index, opened):
             assert "Quite another thing!" not in texts_of(each.search("Quite another thing!"))
             assert len(each) == 7
-        with pytest.raises(InputError, match=f"no passage has the id {hit.found.id}"):
-            opened.delete([1, hit.found.id])
+        with pytest.raises(InputError, match=f"no passage has the id {hit.passage.id}"):
+            opened.delete([1, hit.passage.id])
         opened.delete(opened.passages_of(str(new)))
         assert len(opened) == 6
         with pytest.raises(InputError, match="no passage of"):
@@ -102,13 +101,13 @@ def test_files_are_added_and_passages_deleted_for_good(index, model, place, tmp_
 
 @pytest.mark.parametrize("kind", ["flat", "hnsw"])
 def test_every_kind_of_index_is_opened_changed_and_opened_again(model, text, place, tmp_path, kind):
-    build_index(model, [str(text)], place("i"), kind=kind).close()
+    Index.build(place("i"), [str(text)], model, kind=kind).close()
     (tmp_path / "new.txt").write_text("Quite another thing!\n")
     with Index.open(place("i"), model) as index:
         index.add([str(tmp_path / "new.txt")])
         index.delete([1])
     with Index.open(place("i"), model) as index:
-        assert index.recipe.kind == kind
+        assert index.config.kind == kind
         assert texts_of(index.search("Quite another thing!", k=1)) == ["Quite another thing!"]
         assert "He will play the violin." not in texts_of(index.search(LINES[0], k=20))
 
@@ -130,30 +129,32 @@ def test_an_add_that_fails_leaves_the_index_as_it_was(index, model, place, tmp_p
 
 def test_uses_of_a_word_are_found_by_their_context(uses, model):
     hits = uses.search_word("play", "He will play the violin.", k=2)
-    assert [hit.found.word for hit in hits] == ["play", "play"]
-    assert hits[0].found.text == "He will play the violin."
-    assert hits[0].found.place == 2
+    assert [hit.passage.word for hit in hits] == ["play", "play"]
+    assert hits[0].passage.text == "He will play the violin."
+    assert hits[0].passage.word_index == 2
     others = uses.search_word("Play", "We play.", k=50, any_word=True)
-    words = [hit.found.word for hit in others]
+    words = [hit.passage.word for hit in others]
     assert "rained" in words
     assert "$" not in words
-    assert len(words) == uses.store.count()[1]
+    assert len(words) == uses.store.counts().vectors
 
 
 def test_a_deleted_sentence_takes_its_words_along(uses):
-    first = uses.search_word("play", "He will play the violin.", k=1)[0].found
+    first = uses.search_word("play", "He will play the violin.", k=1)[0].passage
     uses.delete([first.id])
     assert len(uses.search_word("play", "He will play the violin.")) == 2
-    with pytest.raises(InputError, match="no use of 'violin' is in the index"):
+    with pytest.raises(InputError, match="'violin' does not occur in the index"):
         uses.search_word("violin", "A violin.")
 
 
 def test_questions_that_cannot_be_answered_are_refused(index, uses):
     with pytest.raises(InputError, match="has no word"):
         index.search(" \t")
-    with pytest.raises(InputError, match="an index of words; say which word"):
+    with pytest.raises(InputError, match="an index of words; give a word"):
         uses.search("play")
-    with pytest.raises(InputError, match="an index of sentences; uses of words need one of words"):
+    with pytest.raises(
+        InputError, match="an index of sentences; searching for a word needs one of words"
+    ):
         index.search_word("play", "We play.")
     with pytest.raises(InputError, match="'plays' is not a word of the sentence, whose words are"):
         uses.search_word("plays", "We play.")
@@ -169,28 +170,28 @@ def test_another_model_is_refused(index, place, tmp_path):
 
 def test_a_carried_state_is_refused(text, place, model_folder):
     carrying = elmokit.load(model_folder, state="carry")
-    with pytest.raises(InputError, match="depend on their text alone"):
-        build_index(carrying, [str(text)], place("i"))
+    with pytest.raises(InputError, match="vectors depend on the text before"):
+        Index.build(place("i"), [str(text)], carrying)
 
 
 def test_a_corpus_without_words_leaves_nothing(model, place, tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n")
-    with pytest.raises(InputError, match=r"empty.txt: no word there"):
-        build_index(model, [str(tmp_path / "empty.txt")], place("i"))
-    with pytest.raises(InputError, match="no index there; make one first"):
+    with pytest.raises(InputError, match=r"empty.txt: no words found"):
+        Index.build(place("i"), [str(tmp_path / "empty.txt")], model)
+    with pytest.raises(InputError, match="no index there; build one first"):
         Index.open(place("i"), model)
 
 
 def test_layers_that_are_not_there_are_refused_before_anything_is_made(model, text, place):
     with pytest.raises(InputError, match="layer 7 was asked for"):
-        build_index(model, [str(text)], place("i"), layers=7)
-    with pytest.raises(InputError, match="no index there; make one first"):
+        Index.build(place("i"), [str(text)], model, layers=7)
+    with pytest.raises(InputError, match="no index there; build one first"):
         Index.open(place("i"), model)
 
 
 def test_an_index_is_not_overwritten(index, model, text, place):
-    with pytest.raises(OutputError, match="an index already; add to it, or name another"):
-        build_index(model, [str(text)], place("index"))
+    with pytest.raises(OutputError, match="an index already; add to it, or"):
+        Index.build(place("index"), [str(text)], model)
     assert len(index) == 6
 
 
@@ -198,7 +199,10 @@ def test_one_at_a_time_changes_an_index(index, model, place):
     with Index.open(place("index"), model) as other:
         with (
             other.store.changing(),
-            pytest.raises(InputError, match="another process changes this index; wait for its end"),
+            pytest.raises(
+                InputError,
+                match=r"another process is (writing it|changing this index); wait until it",
+            ),
         ):
             index.delete([1])
         index.delete([1])
@@ -231,7 +235,7 @@ def test_any_text_comes_back_as_it_was(model, place, tmp_path, unit):
     path.write_bytes("".join(f"{line}\n" for line in HOSTILE[:3]).encode())
     new = tmp_path / "北京.txt"
     new.write_bytes("".join(f"{line}\n" for line in HOSTILE[3:]).encode())
-    with build_index(model, [str(path)], place("hostile"), unit=unit) as index:
+    with Index.build(place("hostile"), [str(path)], model, unit=unit) as index:
         index.add([str(new)])
         with index.store.changing():
             pass  # nothing was changed
@@ -242,11 +246,11 @@ def test_any_text_comes_back_as_it_was(model, place, tmp_path, unit):
                 index.search_word(word, line, k=3) if unit == "words" else index.search(line, k=1)
             )
             if unit == "paragraphs":
-                assert hits[0].found.text == line
-                assert hits[0].found.line == place_ % 3 + 1
-            assert {hit.found.file for hit in hits} <= {str(path), str(new)}
+                assert hits[0].passage.text == line
+                assert hits[0].passage.line == place_ % 3 + 1
+            assert {hit.passage.file for hit in hits} <= {str(path), str(new)}
         index.delete(index.passages_of(str(path)))
-        assert index.store.count()[0] > 0
+        assert len(index) > 0
 
 
 def test_a_text_that_changed_under_a_build_is_refused(model, place, tmp_path):
@@ -255,12 +259,12 @@ def test_a_text_that_changed_under_a_build_is_refused(model, place, tmp_path):
     os.utime(text, times)
     model.tokens_per_batch = 1
     with pytest.raises(InputError, match="line 10: not UTF-8"):
-        build_index(model, [str(text)], place("i"))
+        Index.build(place("i"), [str(text)], model)
     text.write_bytes(b"One new! line is here.\n" * 9 + b"x\n")
     os.utime(text, times)  # the same size, the same age
-    with pytest.raises(InputError, match=r"passage [0-9]+ is not what it was"):
-        build_index(model, [str(text)], place("i"))
+    with pytest.raises(InputError, match=r"passage [0-9]+ of the text differs"):
+        Index.build(place("i"), [str(text)], model)
     text.write_bytes(b"One good line is here.\n" * 9 + b"x\n")
     os.utime(text, times)
-    with build_index(model, [str(text)], place("i")) as index:
+    with Index.build(place("i"), [str(text)], model) as index:
         assert len(index) == 10

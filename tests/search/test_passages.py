@@ -16,25 +16,25 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("passages")
 
 
-def passages_of(folder, text=TEXT, *, split="moses", unit="sentences"):
+def passages_of(folder, text=TEXT, *, tokenizer="moses", unit="sentences"):
     path = folder / "text.txt"
     path.write_bytes(text.encode())
-    return [*read_passages(find_files([str(path)]), split=split, unit=unit)]
+    return [*read_passages(find_files([str(path)]), tokenizer=tokenizer, unit=unit)]
 
 
 @pytest.mark.parametrize("unit", ["sentences", "paragraphs", "words"])
-@pytest.mark.parametrize("split", ["moses", "spaces", "characters"])
-def test_a_passage_stands_where_it_says(tmp_path, unit, split):
+@pytest.mark.parametrize("tokenizer", ["moses", "spaces", "characters"])
+def test_a_passage_stands_where_it_says(tmp_path, unit, tokenizer):
     lines = TEXT.split("\n")
-    for passage in passages_of(tmp_path, split=split, unit=unit):
+    for passage in passages_of(tmp_path, tokenizer=tokenizer, unit=unit):
         assert lines[passage.line - 1][passage.start : passage.end] == passage.text
         assert passage.text == passage.text.strip()
 
 
 @given(st.text(), st.sampled_from(["moses", "spaces", "characters"]))
-def test_any_text_is_found_where_it_stands(folder, text, split):
+def test_any_text_is_found_where_it_stands(folder, text, tokenizer):
     text = text.replace("\n", " ")
-    for passage in passages_of(folder, text, split=split):
+    for passage in passages_of(folder, text, tokenizer=tokenizer):
         assert passage.text == text.removeprefix("\ufeff")[passage.start : passage.end]
         assert passage.words
 
@@ -51,8 +51,8 @@ def test_sentences_and_paragraphs_are_cut_at_ends_and_at_lines(tmp_path):
 def test_packed_files_are_read_and_bad_bytes_are_named(tmp_path):
     path = tmp_path / "text.gz"
     path.write_bytes(gzip.compress(b"One two.\n"))
-    (passage,) = read_passages(find_files([str(path)]), split="spaces", unit="sentences")
+    (passage,) = read_passages(find_files([str(path)]), tokenizer="spaces", unit="sentences")
     assert passage.words == ("One", "two.")
     path.write_bytes(b"good\n\xff\n")
     with pytest.raises(InputError, match="line 2: not UTF-8"):
-        [*read_passages(find_files([str(path)]), split="spaces", unit="sentences")]
+        [*read_passages(find_files([str(path)]), tokenizer="spaces", unit="sentences")]

@@ -6,7 +6,6 @@ import pytest
 import elmokit
 from elmokit.errors import InputError
 from elmokit.pooling import rarities
-from elmokit.search.build import build_index
 from elmokit.search.index import Index
 from elmokit.vocab import Vocabulary
 from made import make_folder
@@ -44,22 +43,24 @@ def test_an_index_pools_by_it_where_the_model_has_a_vocabulary(tmp_path):
     model = elmokit.load(folder)
     common, *_ = [word for word in model.pretrained.vocabulary if word[0] != "<"]
     (tmp_path / "text.txt").write_text(f"{common} zebra\n")
-    with build_index(model, [str(tmp_path / "text.txt")], tmp_path / "index") as index:
-        assert index.recipe.pooling == "rare"
+    with Index.build(tmp_path / "index", [str(tmp_path / "text.txt")], model) as index:
+        assert index.config.pooling == "idf"
         found = index.encode(f"{common} zebra")
         first, second = model.embed([[common, "zebra"]], layers=0)[0][0]
         weights = rarities([common, "zebra"], model.pretrained.vocabulary)
         mean = (weights[0] * first + weights[1] * second) / weights.sum()
         np.testing.assert_allclose(found, index.whitening.apply(mean[None])[0], atol=1e-5)
     (folder / "vocab.txt").unlink()
-    with pytest.raises(InputError, match="index: rare words count more in it, but the model has"):
+    with pytest.raises(
+        InputError, match="index: its pooling is 'idf', but the model has no vocabulary"
+    ):
         Index.open(tmp_path / "index", elmokit.load(folder))
 
 
 def test_a_model_without_a_vocabulary_has_the_plain_mean(model, tmp_path):
     (tmp_path / "text.txt").write_text("A zebra\n")
-    with build_index(model, [str(tmp_path / "text.txt")], tmp_path / "index") as index:
-        assert index.recipe.pooling == "mean"
-    with pytest.raises(InputError, match="no vocabulary that tells"):
-        build_index(model, [str(tmp_path / "text.txt")], tmp_path / "other", pooling="rare")
+    with Index.build(tmp_path / "index", [str(tmp_path / "text.txt")], model) as index:
+        assert index.config.pooling == "mean"
+    with pytest.raises(InputError, match="no vocabulary to take word frequencies"):
+        Index.build(tmp_path / "other", [str(tmp_path / "text.txt")], model, pooling="idf")
     assert not (tmp_path / "other").exists()

@@ -4,23 +4,23 @@ import numpy as np
 import pytest
 
 from elmokit.errors import InputError
-from elmokit.search.memory import MemoryStore
-from elmokit.search.passages import Passage, Row
-from elmokit.search.recipe import Recipe
-from elmokit.search.sample import index_sample
+from elmokit.search.passages import Passage, VectorSource
+from elmokit.search.sample import sample_index
+from elmokit.search.store import Counts, MemoryStore
+from elmokit.search.vectors import IndexConfig
 from elmokit.whitening import estimate
 
 
 @pytest.fixture
 def index(model):
-    return index_sample(model)
+    return sample_index(model)
 
 
 def test_the_sample_is_searched_exactly(index):
     hits = index.search("A bat hung upside down from the beam of the barn.", k=200)
     assert len(hits) == len(index) == 138
     assert hits[0].score == pytest.approx(1, abs=1e-5)
-    assert (hits[0].found.file, hits[0].found.line) == ("sample.txt", 45)
+    assert (hits[0].passage.file, hits[0].passage.line) == ("sample.txt", 45)
     scores = [hit.score for hit in hits]
     assert scores == sorted(scores, reverse=True)
 
@@ -33,7 +33,7 @@ def test_what_fails_leaves_a_store_in_memory_as_it_was(index, tmp_path):
     assert index.search("a violin", k=5) == before
     (tmp_path / "new.txt").write_bytes(b"A good line.\n")
     index.add([str(tmp_path / "new.txt")])
-    (found,) = (hit.found for hit in index.search("A good line.", k=1))
+    (found,) = (hit.passage for hit in index.search("A good line.", k=1))
     assert (found.id, found.text) == (139, "A good line.")
     assert index.passages_of(found.file) == [139]
     index.delete([139])
@@ -43,12 +43,17 @@ def test_what_fails_leaves_a_store_in_memory_as_it_was(index, tmp_path):
 
 
 def test_uses_of_a_word_are_compared_in_memory_too():
-    recipe = Recipe("m", "spaces", "words", "mean", "mean", "none", "flat")
+    recipe = IndexConfig("m", "spaces", "words", "mean", "mean", "none", "flat")
     store = MemoryStore("s", recipe, estimate([], dim=2, way="none"))
     vectors = store.whitening.apply(np.array([[1.0, 0], [0, 1], [1, 1]]))
     passage = Passage("f", 1, 0, 9, "play Play it", (("play", "Play", "it"),))
-    store.add([passage], [Row(0, word, n) for n, word in enumerate(passage.words)], vectors)
-    assert store.count() == (1, 3)
-    found = store.nearest_uses("PLAY", vectors[1], 9)
-    assert [(hit.found.word, hit.found.place) for hit in found] == [("Play", 1), ("play", 0)]
-    assert store.nearest_uses("sing", vectors[1], 9) == []
+    store.add(
+        [passage], [VectorSource(0, word, n) for n, word in enumerate(passage.words)], vectors
+    )
+    assert store.counts() == Counts(1, 3, 1)
+    found = store.nearest_occurrences("PLAY", vectors[1], 9)
+    assert [(hit.passage.word, hit.passage.word_index) for hit in found] == [
+        ("Play", 1),
+        ("play", 0),
+    ]
+    assert store.nearest_occurrences("sing", vectors[1], 9) == []

@@ -10,7 +10,6 @@ import pytest
 from fastapi import APIRouter, Request
 
 import elmokit
-from elmokit.search.build import build_index
 from elmokit.search.index import Index
 from elmokit.server.desk import Desk
 from elmokit.server.exchange import EXCHANGE
@@ -56,7 +55,7 @@ def task_folder(language_model, tmp_path_factory):
 def index_folder(language_model, tmp_path_factory):
     folder = tmp_path_factory.mktemp("searched")
     (folder / "text.txt").write_text("".join(f"{line}\n" for line in PASSAGES), "utf-8")
-    build_index(language_model, [str(folder / "text.txt")], folder / "index").close()
+    Index.build(folder / "index", [str(folder / "text.txt")], language_model).close()
     return folder / "index"
 
 

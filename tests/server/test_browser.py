@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from elmokit.search.build import build_index
+from elmokit.search.index import Index
 from elmokit.server.desk import Desk
 from elmokit.server.files import file_routes
 from elmokit.server.forms import LearnedLayerWeights
@@ -235,7 +235,7 @@ def test_what_is_found_has_words_lit(served, visit):
 
 def test_uses_of_a_word_of_the_query_are_found(serving, language_model, visit, tmp_path):
     (tmp_path / "text.txt").write_text("A bank lent money .\nThe bank of a river .\n")
-    built = build_index(language_model, [str(tmp_path / "text.txt")], tmp_path / "i", unit="words")
+    built = Index.build(tmp_path / "i", [str(tmp_path / "text.txt")], language_model, unit="words")
     with built as index:
         page = visit(serving(language_model, shelf=Shelf(index)).url, refusals=True)
         view(page, "Search")

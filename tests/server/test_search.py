@@ -9,10 +9,9 @@ from functools import partial
 import pytest
 
 from elmokit.errors import ServiceError
-from elmokit.search.build import build_index
 from elmokit.search.index import Index
-from elmokit.search.postgres.address import Address
-from elmokit.search.sample import index_sample
+from elmokit.search.pg_connection import PostgresAddress
+from elmokit.search.sample import sample_index
 from elmokit.server.client import Client
 from elmokit.server.shelf import Shelf
 from waiting import wait_until
@@ -21,7 +20,7 @@ QUERY = {"query": "a painter of landscapes", "k": 3}
 
 
 def test_the_sample_is_searched_and_lit(serving, language_model):
-    served = serving(language_model, shelf=Shelf(index_sample(language_model)))
+    served = serving(language_model, shelf=Shelf(sample_index(language_model)))
     found = served.told("/search", {"query": "The soup needs more pepper and a little lemon."})
     assert found["results"][0]["words"][:2] == ["The", "soup"]
     assert found["results"][0]["highlighted"]
@@ -31,7 +30,7 @@ def test_the_sample_is_searched_and_lit(serving, language_model):
 def test_a_search_is_as_big_as_what_it_reads(serving, language_model, tmp_path):
     (tmp_path / "text.txt").write_text("a b c d e f g h\na b c d\n" + "a " * 50)
     text = [str(tmp_path / "text.txt")]
-    with build_index(language_model, text, tmp_path / "i", layers="mean") as index:
+    with Index.build(tmp_path / "i", text, language_model, layers="mean") as index:
         served = serving(language_model, shelf=Shelf(index), tokens=30, batch_tokens=30)
         with ThreadPoolExecutor(3) as pool:
             with served.held():
@@ -52,7 +51,7 @@ def test_a_database_that_is_gone_is_503_until_it_is_back(
 ):
     (tmp_path / "text.txt").write_text("A bank lent money .\nThe bank of a river .\n")
     url = postgres.address("served")
-    with build_index(language_model, [str(tmp_path / "text.txt")], url) as index:
+    with Index.build(url, [str(tmp_path / "text.txt")], language_model) as index:
         served = serving(language_model, shelf=Shelf(index))
         before = served.told("/search", QUERY)
         assert len(before["results"]) == 2
@@ -71,9 +70,9 @@ def test_an_index_that_was_built_again_is_opened_again(serving, language_model, 
     text, url = tmp_path / "text.txt", postgres.address("rebuilt")
 
     def build(*lines):
-        postgres.run(f"DROP SCHEMA IF EXISTS {Address.of(url).schema} CASCADE")
+        postgres.run(f"DROP SCHEMA IF EXISTS {PostgresAddress.from_url(url).schema} CASCADE")
         text.write_text("".join(f"{line}\n" for line in lines))
-        build_index(language_model, [str(text)], url).close()
+        Index.build(url, [str(text)], language_model).close()
 
     build("A bank lent money .", "The bank of a river .")
     open_index = partial(Index.open, url, language_model)
@@ -84,23 +83,23 @@ def test_an_index_that_was_built_again_is_opened_again(serving, language_model, 
         with ThreadPoolExecutor(4) as pool:
             for found in pool.map(served.told, ["/search"] * 4, [QUERY] * 4):
                 assert found["results"][0]["text"] == "A painter of landscapes ."
-        postgres.run(f"DROP SCHEMA {Address.of(url).schema} CASCADE")
+        postgres.run(f"DROP SCHEMA {PostgresAddress.from_url(url).schema} CASCADE")
         status, headers, body = served.ask("/search", QUERY)
         assert (status, headers["Retry-After"]) == (503, "1")
-        assert "no index there; make one first" in json.loads(body)["error"]
+        assert "no index there; build one first" in json.loads(body)["error"]
         build("A painter .")
         assert len(served.told("/search", QUERY)["results"]) == 1
 
 
 def test_all_that_the_index_keeps_of_a_passage_is_told(serving, language_model, tmp_path):
     (tmp_path / "text.txt").write_text("A bank lent. A painter painted.\n")
-    with build_index(language_model, [str(tmp_path / "text.txt")], tmp_path / "i") as index:
+    with Index.build(tmp_path / "i", [str(tmp_path / "text.txt")], language_model) as index:
         served = serving(language_model, shelf=Shelf(index))
         (found,) = served.told("/search", {"query": "A painter painted.", "k": 1})["results"]
     file = str(tmp_path / "text.txt")
     assert found == {
         "id": 2, "score": pytest.approx(1, abs=1e-3), "text": "A painter painted.",
-        "words": ["A", "painter", "painted", "."], "highlighted": [0, 1, 2],
+        "words": ["A", "painter", "painted", "."], "highlighted": [1, 2],
         "file": file, "line": 1, "start": 13, "end": 31,
     }  # fmt: skip
 
@@ -109,8 +108,8 @@ def test_all_that_the_index_keeps_of_a_passage_is_told(serving, language_model, 
 def uses(serving, language_model, tmp_path):
     """A service with an index of words, and that index."""
     (tmp_path / "text.txt").write_text("A bank lent money .\nThe Bank of a river .\nMy money .\n")
-    with build_index(
-        language_model, [str(tmp_path / "text.txt")], tmp_path / "i", unit="words"
+    with Index.build(
+        tmp_path / "i", [str(tmp_path / "text.txt")], language_model, unit="words"
     ) as index:
         yield serving(language_model, shelf=Shelf(index)), index
 
@@ -127,7 +126,7 @@ def test_uses_of_a_word_are_found_by_its_use_in_the_query(uses):
     others = served.told("/search", asked | {"any_word": True, "k": 8})["results"]
     expected = index.search_word("bank", asked["query"], k=8, any_word=True)
     assert [(use["id"], use["highlighted"]) for use in others] == [
-        (hit.found.id, [hit.found.place]) for hit in expected
+        (hit.passage.id, [hit.passage.word_index]) for hit in expected
     ]
     mine = Client(served.url).search("My money .", word="money", k=2)
     assert [use.line for use in mine] == [3, 1]
@@ -136,10 +135,10 @@ def test_uses_of_a_word_are_found_by_its_use_in_the_query(uses):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({}, "{name}: an index of words; say which word of the text"),
+        ({}, "{name}: an index of words; give a word of the text"),
         ({"any_word": True}, "any_word was given without a word"),
         ({"word": "owl"}, "'owl' is not a word of the sentence, whose words are: a painter"),
-        ({"word": "painter"}, "{name}: no use of 'painter' is in the index"),
+        ({"word": "painter"}, "{name}: 'painter' does not occur in the index"),
         ({"word": "\ud800"}, "word has '\\ud800', half of a character; expected text that is"),
         ({"word": 3}, "word is 3: input should be a valid string"),
         (
@@ -157,7 +156,7 @@ def test_a_word_that_cannot_be_searched_is_told(uses, change, says):
 
 def test_an_index_of_passages_has_no_uses_of_words(served):
     status, sentence = served.refused("/search", {"query": "a bank", "word": "bank"})
-    assert (status, "uses of words need one of words" in sentence) == (422, True)
+    assert (status, "searching for a word needs one of words" in sentence) == (422, True)
 
 
 def test_a_search_that_hangs_holds_up_nobody_else(serving, language_model):
@@ -177,7 +176,7 @@ def test_a_search_that_hangs_holds_up_nobody_else(serving, language_model):
             assert release.wait(20)
             return self._store.nearest(query, k)
 
-    index = index_sample(language_model)
+    index = sample_index(language_model)
     index.store = Hanging(index.store)
     served = serving(language_model, shelf=Shelf(index), seconds=1)
     try:

@@ -56,10 +56,10 @@ def build(
         ),
     ] = None,
     pooling: Annotated[
-        Literal["rare", "mean", "max", "first", "last"] | None,
+        Literal["idf", "mean", "max", "first", "last"] | None,
         typer.Option(
-            help="How words become one vector; rare is the mean, rare words counting more.",
-            show_default="rare, where the model has a vocabulary",
+            help="How words become one vector; idf is the mean, weighted by how rare words are.",
+            show_default="idf, where the model has a vocabulary",
         ),
     ] = None,
     whitening: Annotated[
@@ -78,30 +78,33 @@ def build(
 
     Example: elmo index build wiki/*.txt --paragraphs --out wiki.index
     """
-    from elmokit.search.build import build_index  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.search.place import is_address  # noqa: PLC0415
+    from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.search.store import is_database_url  # noqa: PLC0415
 
     place = store if out is None else out
     if place is None or None not in (out, store):
         raise InputError("expected one of --out DIR and --store ADDRESS")
-    if is_address(place) != (place is store):
+    if is_database_url(place) != (place is store):
         raise InputError("--out takes a folder, and --store an address: postgresql://…")
     if paragraphs and words:
         raise InputError("--paragraphs and --words were given, expected one of them")
     unit: Unit = "paragraphs" if paragraphs else "words" if words else "sentences"
     number = layers and re.fullmatch("-?[0-9]+", layers)
-    with build_index(
-        load(model, tokenizer=tokenizer, device=device, precision=precision),
-        corpus,
+    with Index.build(
         place,
+        corpus,
+        load(model, tokenizer=tokenizer, device=device, precision=precision),
         unit=unit,
         layers=int(layers) if number else layers,  # type: ignore[arg-type]
         pooling=pooling,
         whitening=whitening,
         kind=kind,
     ) as built:
-        passages, vectors = built.store.count()
-        tell(f"{built.name}: {passages:,} passages, {vectors:,} vectors ({built.recipe.kind})")
+        counts = built.store.counts()
+        tell(
+            f"{built.name}: {counts.passages:,} passages, {counts.vectors:,} vectors "
+            f"({built.config.kind})"
+        )
 
 
 @index.command()

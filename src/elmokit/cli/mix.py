@@ -9,7 +9,7 @@ import typer
 from elmokit.cli.options import tell
 
 if TYPE_CHECKING:
-    from elmokit.search.mix import Shares
+    from elmokit.plots import LayerWeights
 
 Folders = Annotated[list[Path], typer.Argument(metavar="DIR...", help="What elmo train made.")]
 
@@ -29,9 +29,9 @@ def mix(
     for folder in folders:
         own = read_mixes([folder])
         for found in own:
-            named = zip(found.layers, found.shares, strict=True)
+            named = zip(found.layers, found.weights, strict=True)
             told = "  ".join(f"layer {layer} {share:.3f}" for layer, share in named)
-            typer.echo(f"{folder}  {found.place:7}{told}")
+            typer.echo(f"{folder}  {found.position:7}{told}")
         if not own:
             typer.echo(f"{folder}  has no mix: it was trained without ELMo")
         mixes += own
@@ -39,22 +39,22 @@ def mix(
         plot_mixes(mixes, plot)
 
 
-def plot_mixes(mixes: Sequence["Shares"], out: Path) -> None:
+def plot_mixes(mixes: Sequence["LayerWeights"], out: Path) -> None:
     """Draw the mixes of trained heads."""
-    from elmokit.search.mix import draw_mix  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.plots import plot_layer_weights  # noqa: PLC0415  (torch takes seconds)
 
-    draw_mix(out, mixes)
+    plot_layer_weights(out, mixes)
     tell(f"{out}: {len(mixes)} mixes")
 
 
-def read_mixes(folders: Sequence[Path]) -> list["Shares"]:
+def read_mixes(folders: Sequence[Path]) -> list["LayerWeights"]:
     """The mixes of trained heads, folder by folder."""
-    from elmokit.search.mix import Shares  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.plots import LayerWeights  # noqa: PLC0415  (torch takes seconds)
     from elmokit.tasks.folder import load_trained  # noqa: PLC0415
 
     mixes = []
     for folder in folders:
         words = load_trained(folder).head.words
-        for place, shares in words.layer_weights().items():
-            mixes.append(Shares(folder, place, words.layers, tuple(shares)))
+        for mix_name, weights in words.layer_weights().items():
+            mixes.append(LayerWeights(folder, mix_name, words.layers, tuple(weights)))
     return mixes

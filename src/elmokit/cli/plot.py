@@ -56,20 +56,24 @@ def senses(
 
     Example: elmo plot senses bank sentences.txt --out bank.svg
     """
-    from elmokit.search.picture import check_picture  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.search.projector import write_projector  # noqa: PLC0415
-    from elmokit.search.senses import draw_senses  # noqa: PLC0415
-    from elmokit.search.uses import embed_uses, find_uses  # noqa: PLC0415
+    from elmokit.occurrences import (  # noqa: PLC0415  (torch takes seconds)
+        embed_occurrences,
+        find_occurrences,
+    )
+    from elmokit.plots import check_plot, plot_contexts  # noqa: PLC0415
+    from elmokit.projection import write_projector  # noqa: PLC0415
 
-    check_picture(out)
+    check_plot(out)
     check_utf8(word)
     with lines_of(source, text) as lines:
         embedder = load(model, tokenizer=tokenizer, device=device)
         layers = _layers(layer, embedder.num_layers)
         name = "--text" if source is None else source
-        uses = find_uses(word, lines, name=name, split=embedder.tokenize, prefix=prefix)
-    vectors = embed_uses(embedder, uses)
-    groups = draw_senses(out, uses, vectors, layers=layers, clusters=clusters, tsne=tsne, seed=seed)
+        uses = find_occurrences(word, lines, name=name, tokenize=embedder.tokenize, prefix=prefix)
+    vectors = embed_occurrences(embedder, uses)
+    groups = plot_contexts(
+        out, uses, vectors, layers=layers, clusters=clusters, tsne=tsne, seed=seed
+    )
     if projector is not None:
         write_projector(projector, uses, vectors[layers[-1]], groups)
     tell(f"{out}: {len(uses)} uses of {word}, {', '.join(groups.names[:10])}")
@@ -89,17 +93,16 @@ def similarity(
 
     Example: elmo plot similarity "He sat on the bank." "The bank lent money."
     """
-    from elmokit.search.picture import check_picture  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.search.similarity import compare_words, draw_similarity  # noqa: PLC0415
+    from elmokit.plots import check_plot, compare_words, plot_similarity  # noqa: PLC0415
 
-    check_picture(out)
+    check_plot(out)
     check_utf8(first, second)
     embedder = load(model, tokenizer=tokenizer, device=device)
     layers = _layers(layer, embedder.num_layers)
     one, other = (
         [w for words in embedder.tokenize(text) for w in words] for text in (first, second)
     )
-    draw_similarity(out, one, other, compare_words(embedder, one, other), layers=layers)
+    plot_similarity(out, one, other, compare_words(embedder, one, other), layers=layers)
     tell(f"{out}: {len(one)} by {len(other)} words")
 
 
@@ -126,10 +129,10 @@ def curve(
 
     Example: elmo plot curve run --out curve.svg
     """
-    from elmokit.search.curve import draw_curve, read_curves  # noqa: PLC0415  (numpy, later)
+    from elmokit.plots import plot_training, read_training_log  # noqa: PLC0415  (numpy, later)
 
-    curves = read_curves(run)
-    draw_curve(out, curves)
+    curves = read_training_log(run)
+    plot_training(out, curves)
     tell(f"{out}: {', '.join(curve.measure for curve in curves)}")
 
 

@@ -43,8 +43,8 @@ def search(
             hits = opened.search_word(word, query, k=k, any_word=any_word)
     for hit in hits:
         if as_json:
-            typer.echo(json.dumps(hit.record(), ensure_ascii=False))
+            typer.echo(json.dumps(hit.to_dict(), ensure_ascii=False))
             continue
-        found = hit.found
+        found = hit.passage
         named = "" if found.word is None else f"{found.word}  "
         typer.echo(f"{hit.score:.3f}  {found.id}  {found.file}:{found.line}  {named}{found.text}")

@@ -82,7 +82,7 @@ def serve(
     """
     try:
         from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
-        from elmokit.search.sample import index_sample  # noqa: PLC0415
+        from elmokit.search.sample import sample_index  # noqa: PLC0415
         from elmokit.server.crew import Crew, usual_size  # noqa: PLC0415
         from elmokit.server.desk import Desk  # noqa: PLC0415
         from elmokit.server.files import file_routes  # noqa: PLC0415
@@ -135,7 +135,7 @@ def serve(
             read_layer_weights(tasks) if tasks else read_shipped_layer_weights(embedder)
         )
         shelf.open_index = lambda: (
-            index_sample(embedder) if index is None else Index.open(index, embedder)
+            sample_index(embedder) if index is None else Index.open(index, embedder)
         )
         shelf.index = shelf.open_index()
         crew = None

@@ -109,7 +109,7 @@ class LSTMFunction(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(  # noqa: D102 torch's name
+    def forward(
         ctx: Any,
         vectors: Tensor,
         output: Tensor,
@@ -137,7 +137,7 @@ class LSTMFunction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     @torch_threads(1)  # as forward: a barrier in every step would cost more than a thread gains
-    def backward(  # noqa: D102, PLR0915 torch's name; one story, as the mathematics has it
+    def backward(  # noqa: PLR0915 torch's name; one story, as the mathematics has it
         ctx: Any, outputs_grad: Tensor, output_grad: Tensor, memory_grad: Tensor
     ) -> tuple[Tensor | None, ...]:
         (

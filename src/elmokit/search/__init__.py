@@ -1,1 +1,1 @@
-"""Search by vectors, and pictures of them."""
+"""Semantic search: an index of sentences, paragraphs or words in context."""

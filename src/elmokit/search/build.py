@@ -1,110 +1,145 @@
-"""Files of text become an index; a build that was killed goes on where it stopped."""
+"""Building an index from text files, in parts that survive a kill, and resuming a build."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
-from elmokit.files import TextFile, find_files
-from elmokit.inference import LayerSelection
+from elmokit.files import TextFile
+from elmokit.model.linear import Precision
 from elmokit.progress import Progress
-from elmokit.search.index import Index, in_parts
-from elmokit.search.nearest import Kind
-from elmokit.search.passages import Passage, Unit, read_passages
-from elmokit.search.place import begin_site
-from elmokit.search.recipe import (
-    Begun,
-    Layers,
-    PassagePooling,
-    Recipe,
-    read_vectors,
-    state_of,
-)
-from elmokit.search.site import Site
-from elmokit.whitening import Way, estimate
+from elmokit.search.passages import Passage, VectorSource, group_passages, read_passages
+from elmokit.search.store import check_psycopg, is_database_url
+from elmokit.search.vectors import IndexConfig, embed_passages
+from elmokit.whitening import Whitening, estimate
+
+HalfVectors = npt.NDArray[np.float16]
 
 
-def build_index(
+def build_store(
     embedder: Embedder,
-    names: Iterable[str],
-    out: str | Path,
-    *,
-    unit: Unit = "sentences",
-    layers: Layers | None = None,
-    pooling: PassagePooling | None = None,
-    whitening: Way = "zca",
-    kind: Kind | Literal["auto"] = "auto",
-    show_progress_bar: bool | None = None,
-) -> Index:
-    """The index of the passages in files, made in a new folder or at an address of PostgreSQL.
-
-    The vectors are kept part by part before anything is made of them: a build that was killed and
-    is called again embeds only what is missing, and ends with the same numbers.
-
-    If `layers` and `pooling` are not said, passages have the mean of their words' vectors in layer
-    0, rare words counting more where the model has a vocabulary, which finds more than anything
-    else that was tried (docs/search.md); words in context have the mean of all layers.
-    """
-    files = find_files(names)
-    if layers is None:
-        layers = "mean" if unit == "words" else 0
-    if pooling is None:
-        known = embedder.pretrained.vocabulary is not None
-        pooling = "rare" if known and unit != "words" else "mean"
-    recipe = Recipe(
-        embedder.pretrained.fingerprint(), embedder.pretrained.tokenizer, unit, layers, pooling,
-        whitening, kind, state_of(embedder),
-    )  # fmt: skip
-    recipe.check_model(embedder, str(out))
-    chosen = recipe.reduction.layers
-    LayerSelection.of(
-        embedder.bilm.config, chosen, "both", boundaries=False
-    )  # refuses what is not there
-    begun = Begun(recipe, [*map(_describe, files)], embedder.precision)
-    dim = recipe.dim(embedder)
-    with begin_site(out, begun, dim=dim) as site:
-        _embed(site, files, recipe=recipe, embedder=embedder, show_progress_bar=show_progress_bar)
-        if not site.kept().vectors:
-            site.remove()
-            named = ", ".join(file.name for file in files)
-            raise InputError(f"{named}: no word there to make an index of")
-        site.finish(recipe, estimate(site.parts(), dim=dim, way=whitening))
-    return Index.open(out, embedder)
-
-
-def _embed(
-    site: Site,
     files: Sequence[TextFile],
+    location: str | Path,
+    config: IndexConfig,
     *,
-    recipe: Recipe,
+    show_progress_bar: bool | None = None,
+) -> None:
+    """Embed all passages part by part, then whiten them and make the store of an index.
+
+    Each part is stored when it is embedded: the same call after a kill embeds only what is
+    missing, and ends with the same numbers.
+    """
+    manifest = BuildManifest(config, [*map(_describe, files)], embedder.precision)
+    dim = config.dim(embedder)
+    with open_builder(location, manifest, dim=dim) as builder:
+        _embed_files(builder, files, config, embedder, show_progress_bar)
+        if not builder.progress().vectors:
+            builder.remove()
+            names = ", ".join(file.name for file in files)
+            raise InputError(f"{names}: no words found, expected text to index")
+        builder.finish(config, estimate(builder.parts(), dim=dim, way=config.whitening))
+
+
+@dataclass(frozen=True)
+class BuildManifest:
+    """What a build was started with; a build is resumed only with the same."""
+
+    config: IndexConfig
+    files: list[str]
+    precision: Precision = "float32"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it by the names it has in files; builds that 0.1 started are resumed too."""
+        return {"recipe": self.config.to_dict(), "files": self.files, "precision": self.precision}
+
+
+@dataclass(frozen=True)
+class BuildProgress:
+    """How much of the text is stored already, and the text of its last passage."""
+
+    passages: int
+    vectors: int
+    last_text: str
+
+
+class IndexBuilder(Protocol):
+    """Where an index is built, by one process at a time.
+
+    A stored part survives a kill; there is no index until `finish` ends.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its location for messages, without a password."""
+
+    def progress(self) -> BuildProgress: ...
+
+    def add_part(
+        self, passages: Sequence[Passage], sources: Sequence[VectorSource], vectors: HalfVectors
+    ) -> None:
+        """Store passages and their vectors before whitening, (sources, dim)."""
+
+    def parts(self) -> Iterator[HalfVectors]:
+        """The vectors of each part, (sources, dim)."""
+
+    def finish(self, config: IndexConfig, whitening: Whitening) -> None:
+        """Make the store from all parts."""
+
+    def remove(self) -> None:
+        """Delete everything the build made."""
+
+
+def open_builder(
+    location: str | Path, manifest: BuildManifest, *, dim: int
+) -> AbstractContextManager[IndexBuilder]:
+    """Start or resume a build in a folder or at a database URL; its vectors have `dim` numbers."""
+    if is_database_url(location):
+        check_psycopg()
+        from elmokit.search.pg_store import PostgresBuilder  # noqa: PLC0415  an extra
+
+        return PostgresBuilder.open(str(location), manifest, dim=dim)
+    from elmokit.search.faiss_store import FaissBuilder  # noqa: PLC0415  it imports this module
+
+    return FaissBuilder.open(Path(location), manifest)
+
+
+def _embed_files(
+    builder: IndexBuilder,
+    files: Sequence[TextFile],
+    config: IndexConfig,
     embedder: Embedder,
     show_progress_bar: bool | None,
 ) -> None:
-    """Keep the passages and their vectors, part by part; those that are there are passed over."""
-    kept = site.kept()
-    passages = read_passages(files, split=recipe.split, unit=recipe.unit)
-    _pass_over(passages, kept.passages, kept.last_text, site.name)
-    with Progress(None, unit="passages", shown=show_progress_bar, done=kept.passages) as shown:
-        for part in in_parts(passages, embedder):
-            rows, vectors = read_vectors(recipe, embedder, part)
-            site.keep(part, rows, vectors.astype(np.float16))
-            shown.advance(sentences=len(part), words=sum(len(p.words) for p in part))
+    """Embed and store the passages that are not stored yet."""
+    done = builder.progress()
+    passages = read_passages(files, tokenizer=config.tokenizer, unit=config.unit)
+    _skip(passages, done, builder.name)
+    with Progress(None, unit="passages", shown=show_progress_bar, done=done.passages) as progress:
+        for group in group_passages(passages, embedder.tokens_per_batch):
+            sources, vectors = embed_passages(config, embedder, group)
+            builder.add_part(group, sources, vectors.astype(np.float16))
+            words = sum(len(passage.words) for passage in group)
+            progress.advance(sentences=len(group), words=words)
 
 
-def _pass_over(passages: Iterator[Passage], done: int, last_text: str, name: str) -> None:
-    """Read past what is there; refuse a text that is another one, as stdin's may be."""
-    last = deque(islice(passages, done), maxlen=1)
-    if done and [passage.text for passage in last] != [last_text]:
+def _skip(passages: Iterator[Passage], done: BuildProgress, name: str) -> None:
+    """Skip the passages that are stored; refuse another text, which stdin may have."""
+    last = deque(islice(passages, done.passages), maxlen=1)
+    if done.passages and [passage.text for passage in last] != [done.last_text]:
         raise InputError(
-            f"{name}: passage {done} is not what it was when the build was begun; give the same "
-            "text, or remove what was begun"
+            f"{name}: passage {done.passages} of the text differs from what the interrupted build "
+            "stored; give the same text, or remove what was built so far"
         )
 
 
 def _describe(file: TextFile) -> str:
+    # A build that 0.1 started is resumed only while this stays as it is.
     return f"{file.name}, {file.size} bytes, changed at {file.modified}"

@@ -1,41 +1,101 @@
-"""A store becomes an index: text that is searched by the vectors of a model."""
+"""The search index: build, open, search, add to and delete from an index of embedded text."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Literal, cast
 
-from elmokit.batching import in_windows
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError
 from elmokit.files import TextFile, find_files
+from elmokit.inference import LayerSelection
 from elmokit.pooling import Vectors
-from elmokit.search.passages import Passage, read_passages
-from elmokit.search.place import open_store
-from elmokit.search.recipe import read_vectors
-from elmokit.search.store import Hit, Store
+from elmokit.search.build import build_store
+from elmokit.search.passages import Passage, Unit, group_passages, read_passages
+from elmokit.search.store import Hit, Store, open_store
+from elmokit.search.vectors import (
+    IndexConfig,
+    Kind,
+    Layers,
+    PassagePooling,
+    embed_passages,
+    start_state,
+)
+from elmokit.whitening import Way
 
-_WINDOWS_PER_PART = 4  # so much text is embedded between two steps that can be kept
-_MOST_ID = 2**63 - 1  # that a store can have
+_LARGEST_ID = 2**63 - 1  # in SQLite and PostgreSQL
 
 
 class Index:
-    """Passages of text and their vectors, which the model that made them searches."""
+    """Passages of text, or words in them, that are searched by the vectors of a model.
+
+    with Index.build("wiki.index", ["wiki/*.txt"], model) as index:
+        hits = index.search("When was the bridge built?", k=5)
+    """
 
     def __init__(self, store: Store, embedder: Embedder) -> None:
-        store.recipe.check_model(embedder, store.name)
-        dims = {store.recipe.dim(embedder), store.dim, len(store.whitening.mean)}
+        store.config.check_model(embedder, store.name)
+        dims = {store.config.dim(embedder), store.dim, len(store.whitening.mean)}
         if len(dims) > 1:
             raise FormatError(
-                f"{store.name}: vectors of {sorted(dims)} numbers in its files, expected one size; "
-                "build the index again"
+                f"{store.name}: its files have vectors of {sorted(dims)} numbers, expected one "
+                "size; build the index again"
             )
         self.store, self.embedder = store, embedder
-        self.name, self.recipe, self.whitening = store.name, store.recipe, store.whitening
+        self.name, self.config, self.whitening = store.name, store.config, store.whitening
 
     @classmethod
-    def open(cls, place: str | Path, embedder: Embedder) -> "Index":
-        """The index of a folder or at an address, refused where another model made it."""
-        store = open_store(place)
+    def build(
+        cls,
+        location: str | Path,
+        files: Iterable[str],
+        embedder: Embedder,
+        *,
+        unit: Unit = "sentences",
+        layers: Layers | None = None,
+        pooling: PassagePooling | None = None,
+        whitening: Way = "zca",
+        kind: Kind | Literal["auto"] = "auto",
+        show_progress_bar: bool | None = None,
+    ) -> "Index":
+        """Build an index in a new folder or at a PostgreSQL URL; repeat the call to resume it.
+
+        `unit` is what gets a vector: sentences, paragraphs (lines) or words in context. By default
+        a passage has the mean of its words' vectors in layer 0, weighted by IDF if the model has a
+        vocabulary, which found more than anything else that was tried (docs/search.md); a word has
+        the mean of all layers. `kind` is the FAISS index: exact, a graph, or cells.
+
+        Raises InputError for files without text, other options than those of the build that is
+        resumed, or a missing package, and OutputError where there is something else already.
+        """
+        if layers is None:
+            layers = "mean" if unit == "words" else 0
+        if pooling is None:
+            has_vocabulary = embedder.pretrained.vocabulary is not None
+            pooling = "idf" if has_vocabulary and unit != "words" else "mean"
+        config = IndexConfig(
+            model=embedder.pretrained.fingerprint(),
+            tokenizer=embedder.pretrained.tokenizer,
+            unit=unit,
+            layers=layers,
+            pooling=pooling,
+            whitening=whitening,
+            kind=kind,
+            state=start_state(embedder),
+        )
+        config.check_model(embedder, str(location))
+        LayerSelection.of(  # refuses layers that the model does not have
+            embedder.bilm.config, config.reduction.layers, "both", boundaries=False
+        )
+        build_store(
+            embedder, find_files(files), location, config, show_progress_bar=show_progress_bar
+        )
+        return cls.open(location, embedder)
+
+    @classmethod
+    def open(cls, location: str | Path, embedder: Embedder) -> "Index":
+        """Open the index in a folder or at a PostgreSQL URL with the model that built it."""
+        store = open_store(location)
         try:
             return cls(store, embedder)
         except BaseException:
@@ -49,56 +109,61 @@ class Index:
         self.close()
 
     def close(self) -> None:
-        """Let go of what it is kept in."""
+        """Close its files or its connection."""
         self.store.close()
 
     def __len__(self) -> int:
-        """How many passages there are."""
-        return self.store.count()[0]
+        """The number of passages."""
+        return self.store.counts().passages
 
-    def search(self, text: str, *, k: int = 10) -> list[Hit]:
-        """The k passages nearest to a text, the nearest first."""
+    def __repr__(self) -> str:
+        return f"Index({self.name!r}, {len(self):,} passages, unit={self.config.unit!r})"
+
+    def search(self, text: str, k: int = 10) -> list[Hit]:
+        """The k passages nearest to a text, best first."""
         return self.store.nearest(self.encode(text), k)
 
     def search_word(
-        self, word: str, sentence: str, *, k: int = 10, any_word: bool = False
+        self, word: str, sentence: str, k: int = 10, *, any_word: bool = False
     ) -> list[Hit]:
-        """The k uses of a word nearest to its use in a sentence; or of any word."""
+        """The k occurrences of a word used most like it is in a sentence; or of any word."""
         query = self.encode_word(word, sentence)
         if any_word:
             return self.store.nearest(query, k)
-        hits = self.store.nearest_uses(word, query, k)
+        hits = self.store.nearest_occurrences(word, query, k)
         if not hits:
-            raise InputError(f"{self.name}: no use of {word!r} is in the index")
+            raise InputError(f"{self.name}: {word!r} does not occur in the index")
         return hits
 
-    def add(self, names: Iterable[str]) -> int:
-        """Take the passages of more files; how many there were. All of them are kept, or none."""
-        files, added = find_files(names), 0
+    def add(self, files: Iterable[str]) -> int:
+        """Add the passages of more files, all or none; return how many there were."""
+        text_files, added = find_files(files), 0
         with self.store.changing():
-            for file in files:
+            for file in text_files:
                 if self.store.passages_of(file.name):
                     raise InputError(
                         f"{file.name}: in the index already; delete it first (elmo index delete "
                         f"{self.name} --file {file.name})"
                     )
-            passages = read_passages(files, split=self.recipe.split, unit=self.recipe.unit)
-            for part in in_parts(passages, self.embedder):
-                rows, vectors = read_vectors(self.recipe, self.embedder, part)
-                self.store.add(part, rows, self.whitening.apply(vectors))
-                added += len(part)
+            passages = read_passages(
+                text_files, tokenizer=self.config.tokenizer, unit=self.config.unit
+            )
+            for group in group_passages(passages, self.embedder.tokens_per_batch):
+                sources, vectors = embed_passages(self.config, self.embedder, group)
+                self.store.add(group, sources, self.whitening.apply(vectors))
+                added += len(group)
         return added
 
     def delete(self, ids: Sequence[int]) -> None:
-        """Forget passages, by the ids that a search gives."""
+        """Delete passages by the ids that a search shows."""
         with self.store.changing():
-            missing = [id_ for id_ in ids if not 0 < id_ <= _MOST_ID] or self.store.missing(ids)
+            missing = [id_ for id_ in ids if not 0 < id_ <= _LARGEST_ID] or self.store.missing(ids)
             if missing:
                 raise InputError(f"{self.name}: no passage has the id {missing[0]}")
             self.store.delete(ids)
 
     def passages_of(self, file: str) -> list[int]:
-        """The ids of the passages of a file, as it was named when it was added."""
+        """The ids of the passages of a file, named as it was when it was added."""
         name = TextFile(file).name
         ids = self.store.passages_of(name)
         if not ids:
@@ -106,36 +171,60 @@ class Index:
         return ids
 
     def encode(self, text: str) -> Vectors:  # (dim,)
-        """The vector of a text as the store has those of passages."""
-        if self.recipe.unit == "words":
-            raise InputError(f"{self.name}: an index of words; say which word of the text")
-        sentences = tuple(map(tuple, self.recipe.split_text(text)))
+        """The whitened vector of a text, as passages have it."""
+        if self.config.unit == "words":
+            raise InputError(
+                f"{self.name}: an index of words; give a word of the text to search for "
+                "(search_word, elmo search --word)"
+            )
+        sentences = tuple(map(tuple, self.config.tokenize(text)))
         if not sentences:
             raise InputError(f"the query {text!r} has no word")
         passage = Passage("", 0, 0, len(text), text, sentences)
-        _, vectors = read_vectors(self.recipe, self.embedder, [passage])
+        _, vectors = embed_passages(self.config, self.embedder, [passage])
         (vector,) = self.whitening.apply(vectors)
         return cast(Vectors, vector)
 
     def encode_word(self, word: str, sentence: str) -> Vectors:  # (dim,)
-        """The vector of the first use of a word in a sentence as the store has those of words."""
-        if self.recipe.unit != "words":
+        """The whitened vector of the first occurrence of a word in a sentence."""
+        if self.config.unit != "words":
             raise InputError(
-                f"{self.name}: an index of {self.recipe.unit}; uses of words need one of words "
-                "(elmo index build --words)"
+                f"{self.name}: an index of {self.config.unit}; searching for a word needs one of "
+                "words (elmo index build --words)"
             )
-        sentences = self.recipe.split_text(sentence)
+        sentences = self.config.tokenize(sentence)
         passages = [Passage("", 0, 0, 0, sentence, (tuple(words),)) for words in sentences]
-        rows, vectors = read_vectors(self.recipe, self.embedder, passages)
-        places = [n for n, row in enumerate(rows) if (row.word or "").casefold() == word.casefold()]
-        if not places:
-            words = " ".join(row.word or "" for row in rows)
+        sources, vectors = embed_passages(self.config, self.embedder, passages)
+        folded = word.casefold()
+        rows = [n for n, source in enumerate(sources) if (source.word or "").casefold() == folded]
+        if not rows:
+            words = " ".join(source.word or "" for source in sources)
             raise InputError(f"{word!r} is not a word of the sentence, whose words are: {words}")
-        (vector,) = self.whitening.apply(vectors[places[:1]])
+        (vector,) = self.whitening.apply(vectors[rows[:1]])
         return cast(Vectors, vector)
 
 
-def in_parts(passages: Iterable[Passage], embedder: Embedder) -> Iterator[list[Passage]]:
-    """Passages that are embedded together; the same ones, wherever a killed build goes on."""
-    tokens = _WINDOWS_PER_PART * embedder.tokens_per_batch
-    return in_windows(passages, tokens, lambda passage: len(passage.words))
+@dataclass(frozen=True)
+class IndexInfo:
+    """What an index is: its settings, how much it holds, and what it takes on disk."""
+
+    name: str
+    config: IndexConfig
+    dim: int
+    passages: int
+    vectors: int
+    files: int
+    size_bytes: int
+
+
+def read_index_info(location: str | Path) -> IndexInfo:
+    """What the index in a folder or at a PostgreSQL URL is; its model is not needed."""
+    store = open_store(location)
+    try:
+        counts = store.counts()
+        return IndexInfo(
+            store.name, store.config, store.dim, counts.passages, counts.vectors, counts.files,
+            store.size_bytes(),
+        )  # fmt: skip
+    finally:
+        store.close()

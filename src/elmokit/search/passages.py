@@ -1,73 +1,87 @@
-"""Files of text become passages: sentences or paragraphs, each with the place it stands at."""
+"""Passages: sentences or paragraphs of text files, and where each stands in its file."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from elmokit.batching import in_windows
 from elmokit.files import TextFile, TextReader, read_lines
 from elmokit.tokenizers import get_tokenizer, split_on_whitespace
 
 Unit = Literal["sentences", "paragraphs", "words"]  # what has a vector
 
+_WINDOWS_PER_GROUP = 4
+
 
 @dataclass(frozen=True)
 class Passage:
-    """A stretch of a line, as text and as sentences of words."""
+    """A stretch of one line, as text and as tokenized sentences."""
 
     file: str
     line: int  # from 1
-    start: int  # its first character of the line, from 0
-    end: int  # the one after its last
+    start: int  # offset of its first character in the line, from 0
+    end: int  # offset after its last character
     text: str
     sentences: tuple[tuple[str, ...], ...]
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of all its sentences."""
+        """The words of all sentences."""
         return tuple(word for sentence in self.sentences for word in sentence)
 
 
 @dataclass(frozen=True)
-class Row:
-    """What one vector stands for: the n-th of some passages, or a word of it."""
+class VectorSource:
+    """What one vector was computed from: a passage, by its number in a list, or a word of it."""
 
     passage: int
     word: str | None = None
-    place: int | None = None
+    word_index: int | None = None
 
 
-def read_passages(files: Iterable[TextFile], *, split: str, unit: Unit) -> Iterator[Passage]:
-    """The passages of files, plain or packed; a line is a paragraph, and words stand in sentences.
+def read_passages(files: Iterable[TextFile], *, tokenizer: str, unit: Unit) -> Iterator[Passage]:
+    """The passages of files, compressed or not; those without a word are left out.
 
-    What has no word is left out.
+    A line is a paragraph. For the unit "words" the passages are sentences.
     """
     for file in files:
-        with file.open() as opened:
-            for number, line in enumerate(read_lines(_raw_lines(opened), file.name), 1):
-                for passage in _passages_of(line, file.name, number, split, unit):
+        with file.open() as reader:
+            for number, line in enumerate(read_lines(_raw_lines(reader), file.name), 1):
+                for passage in _line_passages(line, file.name, number, tokenizer, unit):
                     if any(passage.sentences):
                         yield passage
 
 
-def _raw_lines(opened: TextReader) -> Iterator[bytes]:
-    return iter(lambda: opened.read_line(-1), b"")
+def group_passages(passages: Iterable[Passage], tokens_per_batch: int) -> Iterator[list[Passage]]:
+    """Lists of passages that are embedded and stored together.
+
+    The boundaries depend on the passages alone, so that a resumed build has the same groups.
+    """
+    tokens = _WINDOWS_PER_GROUP * tokens_per_batch
+    return in_windows(passages, tokens, lambda passage: len(passage.words))
 
 
-def _passages_of(line: str, file: str, number: int, split: str, unit: Unit) -> Iterator[Passage]:
-    way = get_tokenizer(split)
-    sentences = way.split_sentences(line)
-    words = [tuple(way.tokenize(sentence)) for sentence in sentences]
-    ends = [*_places(sentences, line)]
+def _raw_lines(reader: TextReader) -> Iterator[bytes]:
+    return iter(lambda: reader.read_line(-1), b"")
+
+
+def _line_passages(
+    line: str, file: str, number: int, tokenizer_name: str, unit: Unit
+) -> Iterator[Passage]:
+    tokenizer = get_tokenizer(tokenizer_name)
+    sentences = tokenizer.split_sentences(line)
+    words = [tuple(tokenizer.tokenize(sentence)) for sentence in sentences]
+    offsets = [*_sentence_offsets(sentences, line)]
     if unit != "paragraphs":
-        for (start, end), own in zip(ends, words, strict=True):
-            yield Passage(file, number, start, end, line[start:end], (own,))
-    elif ends:
-        start, end = ends[0][0], ends[-1][1]
+        for (start, end), sentence_words in zip(offsets, words, strict=True):
+            yield Passage(file, number, start, end, line[start:end], (sentence_words,))
+    elif offsets:
+        start, end = offsets[0][0], offsets[-1][1]
         yield Passage(file, number, start, end, line[start:end], tuple(words))
 
 
-def _places(sentences: list[str], line: str) -> Iterator[tuple[int, int]]:
-    """Where each sentence stands in its line; a splitter changes nothing but the space between."""
+def _sentence_offsets(sentences: list[str], line: str) -> Iterator[tuple[int, int]]:
+    """Start and end of each sentence in its line; a splitter may change only whitespace."""
     end = 0
     for sentence in sentences:
         chunks = split_on_whitespace(sentence)

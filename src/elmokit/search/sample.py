@@ -1,4 +1,4 @@
-"""Sentences that ship become an index, so that there is something to search."""
+"""A small index of the sentences that ship with the package, for a service without its own."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,25 +6,33 @@ from pathlib import Path
 from elmokit.embedder import Embedder
 from elmokit.files import TextFile
 from elmokit.search.index import Index
-from elmokit.search.memory import MemoryStore
 from elmokit.search.passages import read_passages
-from elmokit.search.recipe import Recipe, read_vectors, state_of
+from elmokit.search.store import MemoryStore
+from elmokit.search.vectors import IndexConfig, embed_passages, start_state
 from elmokit.whitening import estimate
 
-_SAMPLE = Path(__file__).with_name("sample.txt")
+_SENTENCES = Path(__file__).with_name("sample.txt")
 
 
-def index_sample(embedder: Embedder) -> Index:
-    """An index in memory of some hundred short sentences about many things."""
-    model, split = embedder.pretrained.fingerprint(), embedder.pretrained.tokenizer
-    recipe = Recipe(model, split, "sentences", "mean", "mean", "zca", "flat", state_of(embedder))
-    files = [TextFile(str(_SAMPLE))]
+def sample_index(embedder: Embedder) -> Index:
+    """An index in memory of 138 short sentences about many things."""
+    config = IndexConfig(
+        model=embedder.pretrained.fingerprint(),
+        tokenizer=embedder.pretrained.tokenizer,
+        unit="sentences",
+        layers="mean",
+        pooling="mean",
+        whitening="zca",
+        kind="flat",
+        state=start_state(embedder),
+    )
+    files = [TextFile(str(_SENTENCES))]
     passages = [
-        replace(passage, file=_SAMPLE.name)  # where it is installed is nobody's business
-        for passage in read_passages(files, split=split, unit="sentences")
+        replace(passage, file=_SENTENCES.name)  # a service does not show where it is installed
+        for passage in read_passages(files, tokenizer=config.tokenizer, unit=config.unit)
     ]
-    rows, vectors = read_vectors(recipe, embedder, passages)
-    whitening = estimate([vectors], dim=recipe.dim(embedder), way="zca")
-    store = MemoryStore("the sample", recipe, whitening)
-    store.add(passages, rows, whitening.apply(vectors))
+    sources, vectors = embed_passages(config, embedder, passages)
+    whitening = estimate([vectors], dim=config.dim(embedder), way=config.whitening)
+    store = MemoryStore("the sample", config, whitening)
+    store.add(passages, sources, whitening.apply(vectors))
     return Index(store, embedder)

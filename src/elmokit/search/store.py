@@ -1,88 +1,201 @@
-"""Passages and their vectors become one store, wherever they are kept: what an index asks of it."""
+"""The interface of a store of passages and vectors, how one is opened, and a store in memory."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
+from elmokit.errors import InputError
 from elmokit.pooling import Vectors
-from elmokit.search.passages import Passage, Row
-from elmokit.search.recipe import Recipe
+from elmokit.search.passages import Passage, VectorSource
+from elmokit.search.vectors import IndexConfig
 from elmokit.whitening import Whitening
+
+_DATABASE_SCHEMES = ("postgresql://", "postgres://")
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a vector stands for, with its passage and that passage's id."""
+class PassageRef:
+    """The passage a vector belongs to, and the word, if it is the vector of one."""
 
     id: int
     file: str
     line: int  # from 1
-    start: int  # its first character of the line, from 0
-    end: int  # the one after its last
+    start: int  # offset of its first character in the line, from 0
+    end: int  # offset after its last character
     text: str
     word: str | None
-    place: int | None  # of the word among the sentence's words, from 0
+    word_index: int | None  # among the sentence's words, from 0
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A passage, or a word in it, and its cosine with the query after whitening."""
+    """A passage, or a word in it, and the cosine of its whitened vector with the query's."""
 
     score: float
-    found: Found
+    passage: PassageRef
 
-    def record(self) -> dict[str, Any]:
-        """All of it, for JSON."""
-        return {"score": round(self.score, 6), **asdict(self.found)}
+    def to_dict(self) -> dict[str, Any]:
+        """All fields in one flat dictionary, for JSON."""
+        return {"score": round(self.score, 6), **asdict(self.passage)}
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How much a store holds."""
+
+    passages: int
+    vectors: int
+    files: int
 
 
 class Store(Protocol):
-    """Passages and their vectors, whitened and one long: in a folder, or in a database.
+    """Passages and their whitened unit vectors, in a folder or in a database.
 
-    Changes are made while `changing`: all of them are kept when it ends well, and none otherwise,
-    not even by a process that is killed. An id is never given twice.
+    Changes are made inside `changing`: all are kept when the block ends well, and none otherwise,
+    even if the process is killed. An id is never used twice.
     """
 
     @property
     def name(self) -> str:
-        """What messages call it; no secret is in it."""
+        """Its location for messages, without a password."""
 
     @property
-    def recipe(self) -> Recipe:
-        """How its text became vectors."""
+    def config(self) -> IndexConfig: ...
 
     @property
-    def whitening(self) -> Whitening:
-        """What its vectors went through."""
+    def whitening(self) -> Whitening: ...
 
     @property
-    def dim(self) -> int:
-        """The size of a vector."""
+    def dim(self) -> int: ...
 
-    def count(self) -> tuple[int, int]:
-        """How many passages there are, and how many vectors."""
+    def counts(self) -> Counts: ...
+
+    def size_bytes(self) -> int:
+        """What it takes on disk."""
 
     def nearest(self, query: Vectors, k: int) -> list[Hit]:
-        """The k vectors nearest to a query, (dim,), the nearest first."""
+        """The k vectors nearest to a query, (dim,), best first."""
 
-    def nearest_uses(self, word: str, query: Vectors, k: int) -> list[Hit]:
-        """The k uses of a word, whatever its case, nearest to a query; all were compared."""
+    def nearest_occurrences(self, word: str, query: Vectors, k: int) -> list[Hit]:
+        """The k occurrences of a word, in any case, nearest to a query; the search is exact."""
 
     def passages_of(self, file: str) -> list[int]:
         """The ids of a file's passages."""
 
     def missing(self, ids: Sequence[int]) -> list[int]:
-        """Those of the ids that no passage has."""
+        """The ids that no passage has."""
 
     def changing(self) -> AbstractContextManager[None]:
-        """The right to change it, which one process has at a time."""
+        """The exclusive right to change it; InputError if another process has it."""
 
-    def add(self, passages: Sequence[Passage], rows: Sequence[Row], vectors: Vectors) -> None:
-        """Take passages, and the vectors of what stands in them, (rows, dim)."""
+    def add(
+        self, passages: Sequence[Passage], sources: Sequence[VectorSource], vectors: Vectors
+    ) -> None:
+        """Add passages and their vectors, (sources, dim)."""
 
     def delete(self, ids: Sequence[int]) -> None:
-        """Forget passages that are there."""
+        """Delete passages by id."""
+
+    def close(self) -> None: ...
+
+
+def open_store(location: str | Path) -> Store:
+    """The store of a finished index in a folder or at a database URL."""
+    if is_database_url(location):
+        check_psycopg()
+        from elmokit.search.pg_store import PostgresStore  # noqa: PLC0415  an extra
+
+        return PostgresStore.open(str(location))
+    from elmokit.search.faiss_store import FaissStore  # noqa: PLC0415  it imports this module
+
+    return FaissStore.open(Path(location))
+
+
+def is_database_url(location: str | Path) -> bool:
+    """Whether an index is in PostgreSQL, not in a folder."""
+    return isinstance(location, str) and location.startswith(_DATABASE_SCHEMES)
+
+
+def check_psycopg() -> None:
+    """Say how to install the packages for PostgreSQL if they are missing."""
+    try:
+        import pgvector  # noqa: F401, PLC0415  an extra
+        import psycopg  # noqa: F401, PLC0415
+    except ImportError:  # one of them, or the library that psycopg needs
+        raise InputError(
+            "an index in PostgreSQL needs psycopg and pgvector: pip install 'elmokit[postgres]'"
+        ) from None
+
+
+class MemoryStore:
+    """A store for some hundreds of passages that is gone when the process ends."""
+
+    def __init__(self, name: str, config: IndexConfig, whitening: Whitening) -> None:
+        self.name, self.config, self.whitening = name, config, whitening
+        self.dim = len(whitening.mean)
+        self._refs: list[PassageRef] = []  # one for each vector
+        self._vectors = np.zeros((0, self.dim), np.float32)
+        self._files: dict[int, str] = {}  # by passage id
+        self._next_id = 1
+
+    def counts(self) -> Counts:
+        return Counts(len(self._files), len(self._refs), len(set(self._files.values())))
+
+    def size_bytes(self) -> int:
+        return self._vectors.nbytes
+
+    def nearest(self, query: Vectors, k: int) -> list[Hit]:
+        return self._nearest_of(range(len(self._refs)), query, k)
+
+    def nearest_occurrences(self, word: str, query: Vectors, k: int) -> list[Hit]:
+        folded = word.casefold()
+        rows = [n for n, ref in enumerate(self._refs) if (ref.word or "").casefold() == folded]
+        return self._nearest_of(rows, query, k)
+
+    def passages_of(self, file: str) -> list[int]:
+        return [id_ for id_, own_file in self._files.items() if own_file == file]
+
+    def missing(self, ids: Sequence[int]) -> list[int]:
+        return [id_ for id_ in ids if id_ not in self._files]
+
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        before = [*self._refs], self._vectors, {**self._files}
+        try:
+            yield
+        except BaseException:
+            self._refs, self._vectors, self._files = before
+            raise
+
+    def add(
+        self, passages: Sequence[Passage], sources: Sequence[VectorSource], vectors: Vectors
+    ) -> None:
+        for source in sources:
+            p = passages[source.passage]
+            self._refs.append(
+                PassageRef(
+                    self._next_id + source.passage, p.file, p.line, p.start, p.end, p.text,
+                    source.word, source.word_index,
+                )
+            )  # fmt: skip
+        self._vectors = np.concatenate([self._vectors, vectors])
+        self._files |= {self._next_id + n: passage.file for n, passage in enumerate(passages)}
+        self._next_id += len(passages)
+
+    def delete(self, ids: Sequence[int]) -> None:
+        deleted = set(ids)
+        rows = [n for n, ref in enumerate(self._refs) if ref.id not in deleted]
+        self._refs, self._vectors = [self._refs[n] for n in rows], self._vectors[rows]
+        self._files = {id_: file for id_, file in self._files.items() if id_ not in deleted}
 
     def close(self) -> None:
-        """Let go of what it is kept in."""
+        pass
+
+    def _nearest_of(self, rows: Sequence[int], query: Vectors, k: int) -> list[Hit]:
+        cosines = self._vectors[rows] @ query
+        best = np.argsort(-cosines, kind="stable")[:k]
+        return [Hit(float(cosines[n]), self._refs[rows[n]]) for n in best]

@@ -6,8 +6,8 @@ from itertools import accumulate
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, ServiceError
 from elmokit.pooling import Vectors
+from elmokit.search.highlight import highlight
 from elmokit.search.index import Index
-from elmokit.search.lit import light_up
 from elmokit.search.store import Hit
 from elmokit.server.desk import Desk
 from elmokit.server.exchange import Exchange
@@ -71,16 +71,16 @@ def _encoding(index: Index, form: SearchForm, asked: Sentences) -> Job[Vectors]:
 def _nearest(index: Index, form: SearchForm, query: Vectors) -> list[Hit]:
     if form.word is None or form.any_word:
         return index.store.nearest(query, form.k)
-    hits = index.store.nearest_uses(form.word, query, form.k)
+    hits = index.store.nearest_occurrences(form.word, query, form.k)
     if not hits:
-        raise InputError(f"{index.name}: no use of {form.word!r} is in the index")
+        raise InputError(f"{index.name}: {form.word!r} does not occur in the index")
     return hits
 
 
 def _use(index: Index, hit: Hit) -> SearchResult:
     """The sentence of a use, the word itself lit."""
-    words = [word for sentence in index.recipe.split_text(hit.found.text) for word in sentence]
-    return _passage(hit, words, [place for place in [hit.found.place] if place is not None])
+    words = [word for sentence in index.config.tokenize(hit.passage.text) for word in sentence]
+    return _passage(hit, words, [place for place in [hit.passage.word_index] if place is not None])
 
 
 def _lighting(
@@ -90,14 +90,14 @@ def _lighting(
 
     Passages beyond the limit of words are not read, and none of their words is lit.
     """
-    texts = [index.recipe.split_text(hit.found.text) for hit in hits]
+    texts = [index.config.tokenize(hit.passage.text) for hit in hits]
     sizes = (sum(len(words) + 2 for words in sentences) for sentences in texts)
     tokens = [size for size in accumulate(sizes, initial=asked.tokens) if size <= limits.tokens]
     read = len(tokens) - 1
 
     def answer(_: Embedder, __: list[Sentences]) -> list[list[SearchResult]]:
-        lit = light_up(index, form.query, hits[:read], most_words=limits.tokens)
-        places = [*(own.places for own in lit), *([] for _ in hits[read:])]
+        lit = highlight(index, form.query, hits[:read], max_words=limits.tokens)
+        places = [*(own.highlighted for own in lit), *([] for _ in hits[read:])]
         words = ([word for sentence in sentences for word in sentence] for sentences in texts)
         return [[*map(_passage, hits, words, places)]]
 
@@ -105,7 +105,7 @@ def _lighting(
 
 
 def _passage(hit: Hit, words: list[str], lit: list[int]) -> SearchResult:
-    found = hit.found
+    found = hit.passage
     return SearchResult(
         id=found.id,
         score=hit.score,

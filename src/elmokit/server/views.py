@@ -9,11 +9,10 @@ from starlette.responses import JSONResponse, Response
 
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
+from elmokit.occurrences import Occurrence, occurrences_in
+from elmokit.plots import word_cosines
 from elmokit.pooling import Vectors
-from elmokit.search.projection import project_pca
-from elmokit.search.senses import group_uses
-from elmokit.search.similarity import cosines_between
-from elmokit.search.uses import Use, uses_in
+from elmokit.projection import group_occurrences, project_pca
 from elmokit.server import forms, replies
 from elmokit.server.desk import Desk
 from elmokit.server.jobs import Embedded, Job, embedding
@@ -99,13 +98,13 @@ def _using(embedder: Embedder, form: forms.ContextsForm, limits: Limits) -> Job[
     return embedding(embedder, picked, "all", "both")
 
 
-def _uses_of(sentences: Sentences, form: forms.ContextsForm) -> list[tuple[int, Use]]:
+def _uses_of(sentences: Sentences, form: forms.ContextsForm) -> list[tuple[int, Occurrence]]:
     """The uses of a word, each with the number of its sentence."""
     labels = [None] * len(form.texts) if form.labels is None else form.labels
     return [
         (number, use)
         for number, (words, text) in enumerate(zip(sentences.words, sentences.texts, strict=True))
-        for use in uses_in(words, form.word.strip(), label=labels[text], prefix=True)
+        for use in occurrences_in(words, form.word.strip(), label=labels[text], prefix=True)
     ]
 
 
@@ -114,12 +113,12 @@ def _mapped(found: Embedded, form: forms.ContextsForm) -> dict[str, Any]:
     replies.check_finite(found.vectors)
     placed = _uses_of(found.sentences, form)
     uses = [use for _, use in placed]
-    vectors = np.stack([found.vectors[n][:, use.place] for n, use in placed], 1)
-    groups = group_uses(uses, vectors[-1], clusters=_CLUSTERS)
+    vectors = np.stack([found.vectors[n][:, use.index] for n, use in placed], 1)
+    groups = group_occurrences(uses, vectors[-1], clusters=_CLUSTERS)
     return {
         "contexts": [
-            {"words": use.words, "position": use.place, "group": group}
-            for use, group in zip(uses, groups.places, strict=True)
+            {"words": use.words, "position": use.index, "group": group}
+            for use, group in zip(uses, groups.numbers, strict=True)
         ],
         "groups": groups.names,
         "layers": _planes(vectors),
@@ -132,7 +131,7 @@ def _planes(vectors: Vectors) -> list[dict[str, Any]]:  # (layers, uses, dim)
     for layer in vectors:
         plane = project_pca(layer)
         below = plane.points * np.where((plane.points * below).sum(0) < 0, -1, 1)
-        planes.append({"points": below.tolist(), "explained_variance": plane.shares})
+        planes.append({"points": below.tolist(), "explained_variance": plane.explained_variance})
     return planes
 
 
@@ -158,7 +157,7 @@ def _compared(found: Embedded) -> dict[str, Any]:
     return {
         "first": _words_of(found.sentences, 0),
         "second": _words_of(found.sentences, 1),
-        "layers": cosines_between(one, other).tolist(),
+        "layers": word_cosines(one, other).tolist(),
     }
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import FormatError, InputError
-from elmokit.search.nearest import FaissVectors, choose_kind, sample_rows
+from elmokit.search.faiss_vectors import FaissVectors, choose_kind, sample_rows
 
 
 def random_unit(rows, dim=16, seed=0):

@@ -11,18 +11,18 @@ import pytest
 
 import elmokit
 from elmokit.errors import FormatError, InputError, OutputError, ServiceError
-from elmokit.search.build import build_index
-from elmokit.search.folder_site import FolderSite
+from elmokit.search.build import BuildManifest
+from elmokit.search.faiss_store import FaissBuilder
+from elmokit.search.faiss_vectors import FaissVectors
 from elmokit.search.index import Index
-from elmokit.search.nearest import FaissVectors
-from elmokit.search.passages import Passage, Row
-from elmokit.search.recipe import Begun, Recipe
+from elmokit.search.passages import Passage, VectorSource
+from elmokit.search.vectors import IndexConfig
 
 
 @pytest.fixture
 def folder(model, tmp_path):
     (tmp_path / "text.txt").write_text("He will play the violin. She was late.\nIt rained.\n")
-    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "index").close()
+    Index.build(tmp_path / "index", [str(tmp_path / "text.txt")], model).close()
     return tmp_path / "index"
 
 
@@ -44,9 +44,9 @@ def test_an_index_is_four_files(folder):
 
 
 def test_a_folder_with_something_else_is_left_alone(folder, model, tmp_path):
-    with pytest.raises(OutputError, match="not empty, index is there; name a new folder"):
-        build_index(model, [str(tmp_path / "text.txt")], tmp_path)
-    with pytest.raises(InputError, match="no index there; make one first"):
+    with pytest.raises(OutputError, match=r"holds index, but no building\.json"):
+        Index.build(tmp_path, [str(tmp_path / "text.txt")], model)
+    with pytest.raises(InputError, match="no index there; build one first"):
         Index.open(tmp_path, model)
 
 
@@ -54,23 +54,23 @@ def test_a_folder_with_something_hidden_is_left_alone(model, tmp_path):
     (tmp_path / "empty.txt").write_text("\n")
     (tmp_path / "home" / ".git").mkdir(parents=True)
     (tmp_path / "home" / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
-    with pytest.raises(OutputError, match=r"not empty, \.git is there; name a new folder"):
-        build_index(model, [str(tmp_path / "empty.txt")], tmp_path / "home")
+    with pytest.raises(OutputError, match=r"holds \.git, but no building\.json"):
+        Index.build(tmp_path / "home", [str(tmp_path / "empty.txt")], model)
     assert [path.name for path in (tmp_path / "home").rglob("*")] == [".git", "HEAD"]
 
 
 def test_a_build_takes_away_only_what_it_made(tmp_path):
-    recipe = Recipe("m", "spaces", "sentences", "mean", "mean", "none", "flat")
-    with FolderSite.begin(tmp_path / "index", Begun(recipe, [])) as site:
+    recipe = IndexConfig("m", "spaces", "sentences", "mean", "mean", "none", "flat")
+    with FaissBuilder.open(tmp_path / "index", BuildManifest(recipe, [])) as builder:
         (tmp_path / "index" / ".note").write_text("mine")
-        site.remove()
+        builder.remove()
     assert [path.name for path in (tmp_path / "index").iterdir()] == [".note"]
 
 
 def test_a_build_that_was_killed_at_its_first_file_begins_again(folder, model, tmp_path):
     (tmp_path / "killed").mkdir()
     (tmp_path / "killed" / ".building.json.7.unfinished").write_text("{")
-    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "killed").close()
+    Index.build(tmp_path / "killed", [str(tmp_path / "text.txt")], model).close()
     test_an_index_is_four_files(tmp_path / "killed")
 
 
@@ -84,20 +84,20 @@ def test_what_a_build_killed_at_its_end_left_is_taken_away(folder, model, tmp_pa
             index.delete([1])
     else:
         with pytest.raises(OutputError, match="an index already"):
-            build_index(model, [str(tmp_path / "text.txt")], folder)
+            Index.build(folder, [str(tmp_path / "text.txt")], model)
     test_an_index_is_four_files(folder)
 
 
 def test_cells_are_a_kind_too(model, folder, tmp_path):
-    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "i", kind="ivf").close()
+    Index.build(tmp_path / "i", [str(tmp_path / "text.txt")], model, kind="ivf").close()
     with Index.open(tmp_path / "i", model) as index:
-        assert index.recipe.kind == "ivf"
+        assert index.config.kind == "ivf"
         index.delete([1])
-        assert index.search("It rained.", k=9)[0].found.text == "It rained."
+        assert index.search("It rained.", k=9)[0].passage.text == "It rained."
 
 
 def texts_of(index, query):
-    return [hit.found.text for hit in index.search(query, k=20)]
+    return [hit.passage.text for hit in index.search(query, k=20)]
 
 
 def test_what_another_process_changed_is_seen(folder, model, new):
@@ -109,7 +109,7 @@ def test_what_another_process_changed_is_seen(folder, model, new):
 
 
 def test_uses_that_another_process_added_are_seen(folder, model, new, tmp_path):
-    build_index(model, [str(tmp_path / "text.txt")], tmp_path / "uses", unit="words").close()
+    Index.build(tmp_path / "uses", [str(tmp_path / "text.txt")], model, unit="words").close()
     with Index.open(tmp_path / "uses", model) as one, Index.open(tmp_path / "uses", model) as two:
         one.add([new("We play it.")])
         assert len(two.search_word("play", "We play it.")) == 2
@@ -156,13 +156,13 @@ def test_an_index_is_searched_while_another_process_adds(folder, model):
     with Index.open(folder, model) as writer, Index.open(folder, model) as reader:
         with writer.store.changing():
             for _ in range(8):
-                writer.store.add([long], [Row(0)], writer.encode("long")[None])
+                writer.store.add([long], [VectorSource(0)], writer.encode("long")[None])
             assert len(texts_of(reader, "It rained.")) == 3
         assert len(texts_of(reader, "It rained.")) == 11
 
 
 def test_who_asks_while_another_process_writes_is_told_to_ask_again(folder, model, monkeypatch):
-    monkeypatch.setattr("elmokit.search.catalog._SECONDS_WAITED", 0.01)
+    monkeypatch.setattr("elmokit.search.metadata._LOCK_TIMEOUT_SECONDS", 0.01)
     with Index.open(folder, model) as index:
         writer = sqlite3.connect(folder / "passages.sqlite")
         writer.execute("BEGIN EXCLUSIVE")
@@ -170,7 +170,7 @@ def test_who_asks_while_another_process_writes_is_told_to_ask_again(folder, mode
             index.search("It rained.")
         assert (refused.value.status, refused.value.retry_after) == (503, 1)
         writer.close()
-        assert index.search("It rained.", k=1)[0].found.text == "It rained."
+        assert index.search("It rained.", k=1)[0].passage.text == "It rained."
 
 
 def test_vectors_that_the_catalog_does_not_know_are_passed_over(folder, model):
@@ -189,7 +189,7 @@ def test_vectors_that_the_catalog_does_not_know_are_passed_over(folder, model):
         ("index.json", b"{}", "expected what elmo index build writes"),
         ("vectors.faiss", b"IxSQ", "FAISS cannot read it"),
         ("whitening.npy", b"", "not an array"),
-        ("passages.sqlite", b"no database, " * 400, "SQLite cannot use it"),
+        ("passages.sqlite", b"no database, " * 400, "SQLite cannot read it"),
     ],
 )
 def test_a_damaged_index_is_named(folder, model, name, damage, message):
@@ -203,7 +203,7 @@ def test_files_that_do_not_belong_together_are_refused(folder, model):
     rows.execute("INSERT INTO vectors VALUES (99, 1, NULL, NULL, NULL)")
     rows.commit()
     rows.close()
-    with pytest.raises(FormatError, match=r"knows 100 vectors, but vectors.faiss has 3"):
+    with pytest.raises(FormatError, match=r"lists 100 vectors, but vectors.faiss has 3"):
         Index.open(folder, model)
 
 
@@ -215,10 +215,10 @@ def test_vectors_of_two_sizes_are_refused(folder, model):
 
 BUILD = """
 import sys, torch, elmokit
-from elmokit.search.build import build_index
+from elmokit.search.index import Index
 torch.set_num_threads(1)
 model = elmokit.load(sys.argv[1], tokenizer="spaces", tokens_per_batch=16)
-build_index(model, [sys.argv[2]], sys.argv[3])
+Index.build(sys.argv[3], [sys.argv[2]], model)
 """
 
 
@@ -234,13 +234,13 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_numbers(model_folder, tmp
     kept = {path: path.stat().st_mtime_ns for path in sorted(target.glob("parts/[0-9]*.npy"))[:-1]}
     assert len(kept) >= 2
     model = elmokit.load(model_folder, tokenizer="spaces", tokens_per_batch=16)
-    with pytest.raises(InputError, match="its build did not end: start it again"):
+    with pytest.raises(InputError, match="its build was interrupted: repeat it"):
         Index.open(target, model)
-    with pytest.raises(InputError, match="begun with other files, options or another model"):
-        build_index(model, [str(text)], target, pooling="max")
+    with pytest.raises(InputError, match="was started with another recipe"):
+        Index.build(target, [str(text)], model, pooling="max")
     assert all(path.stat().st_mtime_ns == changed for path, changed in kept.items())
-    whole = build_index(model, [str(text)], tmp_path / "whole")
-    resumed = build_index(model, [str(text)], target)
+    whole = Index.build(tmp_path / "whole", [str(text)], model)
+    resumed = Index.build(target, [str(text)], model)
     with whole, resumed:
         assert len(resumed) == len(whole) == 300
         assert resumed.search("line 9 of it", k=50) == whole.search("line 9 of it", k=50)

@@ -9,35 +9,44 @@ import numpy as np
 import pytest
 
 from elmokit.errors import FormatError, InputError
-from elmokit.search.curve import draw_curve, read_curves
-from elmokit.search.mix import Shares, draw_mix
-from elmokit.search.projector import write_projector
-from elmokit.search.senses import draw_senses
-from elmokit.search.similarity import compare_words, draw_similarity
-from elmokit.search.uses import Use, embed_uses, find_uses
+from elmokit.occurrences import Occurrence, embed_occurrences, find_occurrences
+from elmokit.plots import (
+    LayerWeights,
+    compare_words,
+    plot_contexts,
+    plot_layer_weights,
+    plot_similarity,
+    plot_training,
+    read_training_log,
+)
+from elmokit.projection import write_projector
 
 LINES = ["He played a $ 5 violin .", "", "Plays are long .", "我们 去 银行 play"]
 LABELLED = ["music\tHe will play .", "theatre\tThe play 银行 ended .", "music\tThey play on ."]
 
 
 def uses_of(word, lines, **options):
-    return find_uses(word, lines, name="lines", split=lambda text: [text.split()], **options)
+    return find_occurrences(
+        word, lines, name="lines", tokenize=lambda text: [text.split()], **options
+    )
 
 
 @pytest.fixture
 def uses(model):
     found = uses_of("play", LABELLED)
-    return found, embed_uses(model, found)
+    return found, embed_occurrences(model, found)
 
 
 def test_uses_are_found_by_form_or_by_prefix():
-    assert [use.words[use.place] for use in uses_of("Play", LINES)] == ["play"]
+    assert [use.words[use.index] for use in uses_of("Play", LINES)] == ["play"]
     assert [use.word for use in uses_of("play", LINES, prefix=True)] == ["played", "Plays", "play"]
-    assert uses_of("play", LABELLED)[1] == Use(("The", "play", "银行", "ended", "."), 1, "theatre")
+    assert uses_of("play", LABELLED)[1] == Occurrence(
+        ("The", "play", "银行", "ended", "."), 1, "theatre"
+    )
 
 
 def test_an_excerpt_shows_what_stands_beside():
-    use = Use(("a", "b", "c", "d", "e"), 3)
+    use = Occurrence(("a", "b", "c", "d", "e"), 3)
     assert use.excerpt(1) == "… c d e"
     assert use.excerpt(9) == "a b c d e"
 
@@ -45,8 +54,8 @@ def test_an_excerpt_shows_what_stands_beside():
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["no such word"], "lines: no use of 'play'; give --prefix for its inflections"),
-        (["music\tplay", "play"], "line 2: expected a label, one tab and a sentence"),
+        (["no such word"], "lines: 'play' does not occur; give --prefix for its inflections"),
+        (["music\tplay", "play"], "line 2: expected a label, one tab and a text"),
         (["play", "music\tplay"], "line 2: expected no tab"),
         (["a\tb\tplay"], "line 1: expected a label, one tab"),
     ],
@@ -65,7 +74,7 @@ def test_the_vectors_of_uses_are_those_of_embed(model, uses):
 
 def test_a_map_of_senses_keeps_its_text_and_its_bytes(uses, tmp_path):
     path = tmp_path / "senses.svg"
-    groups = draw_senses(path, *uses, layers=[0, 2])
+    groups = plot_contexts(path, *uses, layers=[0, 2])
     assert groups.names == ["music", "theatre"]
     svg = path.read_text("utf-8")
     for said in (
@@ -75,27 +84,27 @@ def test_a_map_of_senses_keeps_its_text_and_its_bytes(uses, tmp_path):
         "theatre",
         "银行",
         "% of variance",
-        "3 uses of play",
+        "3 occurrences of play",
     ):
         assert said in svg
     assert "layer 1" not in svg
     assert "dc:date" not in svg
-    draw_senses(tmp_path / "again.svg", *uses, layers=[0, 2])
+    plot_contexts(tmp_path / "again.svg", *uses, layers=[0, 2])
     assert (tmp_path / "again.svg").read_bytes() == path.read_bytes()
 
 
 def test_uses_without_labels_are_coloured_by_cluster(model, tmp_path):
     found = uses_of("play", LINES, prefix=True)
-    vectors = embed_uses(model, found)
-    groups = draw_senses(tmp_path / "a.png", found, vectors, layers=[1], clusters=9)
+    vectors = embed_occurrences(model, found)
+    groups = plot_contexts(tmp_path / "a.png", found, vectors, layers=[1], clusters=9)
     assert groups.names == ["cluster 1", "cluster 2", "cluster 3"]
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    draw_senses(tmp_path / "b.png", found, vectors, layers=[1], clusters=9)
+    plot_contexts(tmp_path / "b.png", found, vectors, layers=[1], clusters=9)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 def test_the_projector_gets_a_line_a_use(uses, tmp_path):
-    groups = draw_senses(tmp_path / "senses.svg", *uses, layers=[2])
+    groups = plot_contexts(tmp_path / "senses.svg", *uses, layers=[2])
     write_projector(tmp_path / "projector", uses[0], uses[1][2], groups)
     vectors = np.loadtxt(tmp_path / "projector" / "vectors.tsv", delimiter="\t")
     np.testing.assert_allclose(vectors, uses[1][2], rtol=1e-5)
@@ -106,7 +115,7 @@ def test_the_projector_gets_a_line_a_use(uses, tmp_path):
 
 
 def test_the_projector_is_told_of_its_files(uses, tmp_path):
-    groups = draw_senses(tmp_path / "senses.svg", *uses, layers=[2])
+    groups = plot_contexts(tmp_path / "senses.svg", *uses, layers=[2])
     write_projector(tmp_path / "projector", uses[0], uses[1][2], groups)
     config = (tmp_path / "projector" / "projector_config.pbtxt").read_text()
     named = dict(re.findall(r'^  ([a-z_]+): "(.*)"$', config, re.MULTILINE))
@@ -118,13 +127,13 @@ def test_the_projector_is_told_of_its_files(uses, tmp_path):
 
 
 def test_one_use_or_another_ending_or_no_matplotlib_is_refused(uses, tmp_path, monkeypatch):
-    with pytest.raises(InputError, match="only one use"):
-        draw_senses(tmp_path / "a.svg", uses[0][:1], uses[1][:, :1], layers=[0])
-    with pytest.raises(InputError, match=r"a.pdf: a picture ends in .svg or .png"):
-        draw_senses(tmp_path / "a.pdf", *uses, layers=[0])
+    with pytest.raises(InputError, match="occurs only once"):
+        plot_contexts(tmp_path / "a.svg", uses[0][:1], uses[1][:, :1], layers=[0])
+    with pytest.raises(InputError, match=r"a.pdf: expected a file that ends in .svg or .png"):
+        plot_contexts(tmp_path / "a.pdf", *uses, layers=[0])
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"pip install 'elmokit\[plot\]'"):
-        draw_senses(tmp_path / "a.svg", *uses, layers=[0])
+        plot_contexts(tmp_path / "a.svg", *uses, layers=[0])
     assert not [*tmp_path.iterdir()]
 
 
@@ -138,7 +147,7 @@ def test_words_are_compared_by_their_cosines(model, tmp_path):
         a @ b / np.linalg.norm(a) / np.linalg.norm(b), abs=1e-5
     )
     assert cosines[0, 2, 1] == pytest.approx(1, abs=1e-6)  # one word has one context-free vector
-    draw_similarity(tmp_path / "s.svg", first, second, cosines, layers=[0, 1, 2])
+    plot_similarity(tmp_path / "s.svg", first, second, cosines, layers=[0, 1, 2])
     svg = (tmp_path / "s.svg").read_text("utf-8")
     for said in ("银行", ">$<", "1.00", "layer 2", "cosine"):
         assert said in svg
@@ -148,15 +157,15 @@ def test_words_are_compared_by_their_cosines(model, tmp_path):
 
 def test_mixes_of_different_layers_stand_in_one_grid(tmp_path):
     mixes = [
-        Shares(Path("a/ner"), "input", (0, 1, 2), (0.2, 0.5, 0.3)),
-        Shares(Path("srl"), "output", (1, 2), (0.4, 0.6)),
+        LayerWeights(Path("a/ner"), "input", (0, 1, 2), (0.2, 0.5, 0.3)),
+        LayerWeights(Path("srl"), "output", (1, 2), (0.4, 0.6)),
     ]
-    draw_mix(tmp_path / "mix.svg", mixes)
+    plot_layer_weights(tmp_path / "mix.svg", mixes)
     svg = (tmp_path / "mix.svg").read_text("utf-8")
     for said in ("ner, input", "srl, output", "layer 0", "layer 2"):
         assert said in svg
-    with pytest.raises(InputError, match="none of the folders has a mix"):
-        draw_mix(tmp_path / "mix.svg", [])
+    with pytest.raises(InputError, match="none of the folders has layer weights"):
+        plot_layer_weights(tmp_path / "mix.svg", [])
 
 
 PERPLEXITY = {"words": 5, "forward": 30.0, "backward": None, "both": 31.0}
@@ -170,12 +179,12 @@ LOG = [
 def test_the_log_of_a_pretraining_run_becomes_curves(tmp_path):
     lines = "".join(json.dumps(line) + "\n" for line in LOG)
     (tmp_path / "log.jsonl").write_text(lines + '{"update": 30, "lo')  # being written
-    loss, perplexity = read_curves(tmp_path)
+    loss, perplexity = read_training_log(tmp_path)
     assert (loss.measure, loss.step) == ("sampled loss", "update")
     assert loss.points == {"forward": [(10, 5), (20, 4)], "backward": [(10, 6), (20, 5)]}
     assert perplexity.points == {"forward, zero": [(10, 30)], "forward, carry": [(10, 30)]}
     perplexity.points["forward, zero"].append((20, 3000))
-    draw_curve(tmp_path / "curve.svg", [loss, perplexity])
+    plot_training(tmp_path / "curve.svg", [loss, perplexity])
     svg = (tmp_path / "curve.svg").read_text("utf-8")
     for said in ("sampled loss", "perplexity", "forward, zero", "update", ">1,000<", ">200<"):
         assert said in svg
@@ -185,20 +194,20 @@ def test_the_log_of_a_pretraining_run_becomes_curves(tmp_path):
 def test_the_log_of_a_task_becomes_curves(tmp_path):
     line = {"epoch": 1, "loss": 2.5, "scores": {"f1": 0.5, "precision": 0.4}, "seconds": 3}
     (tmp_path / "log.jsonl").write_text(json.dumps(line) + "\n")
-    loss, scores = read_curves(tmp_path / "log.jsonl")
+    loss, scores = read_training_log(tmp_path / "log.jsonl")
     assert loss.points == {"": [(1, 2.5)]}
     assert scores.points == {"f1": [(1, 0.5)], "precision": [(1, 0.4)]}
-    draw_curve(tmp_path / "curve.svg", [loss, scores])
+    plot_training(tmp_path / "curve.svg", [loss, scores])
     assert "precision" in (tmp_path / "curve.svg").read_text("utf-8")
 
 
 def test_a_log_that_is_missing_empty_or_damaged_is_named(tmp_path):
     with pytest.raises(InputError, match="no such file; name the folder"):
-        read_curves(tmp_path)
+        read_training_log(tmp_path)
     (tmp_path / "log.jsonl").write_text("")
-    with pytest.raises(InputError, match="nothing was logged yet"):
-        read_curves(tmp_path)
+    with pytest.raises(InputError, match="nothing has been logged yet"):
+        read_training_log(tmp_path)
     for bad in ('{"update": 1', "[1]", '{"update": "x"}', "{}", '{"update": 1, "loss": "high"}'):
         (tmp_path / "log.jsonl").write_text(json.dumps(LOG[0]) + "\n" + bad + "\n")
-        with pytest.raises(FormatError, match="line 2: not a line of a run's log"):
-            read_curves(tmp_path)
+        with pytest.raises(FormatError, match="line 2: not a line of a training log"):
+            read_training_log(tmp_path)

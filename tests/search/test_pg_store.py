@@ -12,13 +12,13 @@ import pytest
 
 import elmokit
 from elmokit.errors import FormatError, InputError, OutputError, ServiceError
-from elmokit.search.build import build_index
+from elmokit.search.build import BuildManifest
 from elmokit.search.index import Index
-from elmokit.search.passages import Passage, Row
-from elmokit.search.postgres.address import Address
-from elmokit.search.postgres.site import DatabaseSite
-from elmokit.search.postgres.store import DatabaseStore
-from elmokit.search.recipe import Begun, Recipe
+from elmokit.search.passages import Passage, VectorSource
+from elmokit.search.pg_connection import PostgresAddress
+from elmokit.search.pg_store import PostgresBuilder, PostgresStore
+from elmokit.search.store import Counts
+from elmokit.search.vectors import IndexConfig
 from elmokit.whitening import estimate
 
 TEXT = "He will play the violin. She was late.\nThe children play in the street.\n"
@@ -49,7 +49,7 @@ def url(postgres):
     ],
 )
 def test_an_address_names_an_index_and_shows_no_secret(url, name, schema):
-    address = Address.of(url)
+    address = PostgresAddress.from_url(url)
     assert (address.name, address.schema) == (f"postgresql://{name}", schema)
     assert "secret" not in repr(address)
     assert "index=" not in address.conninfo
@@ -88,16 +88,16 @@ def test_a_database_may_have_many_indexes(model, text, postgres, tmp_path):
     (tmp_path / "other.txt").write_text("Quite another thing!\n")
     names = "many_one", "many_two"
     for name, file in zip(names, (text, str(tmp_path / "other.txt")), strict=True):
-        build_index(model, [file], postgres.address(name)).close()
+        Index.build(postgres.address(name), [file], model).close()
     for name, passages in zip(names, (3, 1), strict=True):
         with Index.open(postgres.address(name), model) as index:
             assert len(index) == passages
-    with pytest.raises(InputError, match="index=many_three: no index there; make one first"):
+    with pytest.raises(InputError, match="index=many_three: no index there; build one first"):
         Index.open(postgres.address("many_three"), model)
 
 
 def test_a_server_that_is_gone_is_told_and_one_that_is_back_is_asked(model, text, url, postgres):
-    with build_index(model, [text], url) as index:
+    with Index.build(url, [text], model) as index:
         before = index.search("a violin")
         with postgres.away():
             for _ in range(2):
@@ -116,21 +116,21 @@ def test_a_server_that_is_gone_is_told_and_one_that_is_back_is_asked(model, text
 
 
 def test_an_index_that_was_dropped_is_told(model, text, url, postgres):
-    with build_index(model, [text], url) as index:
-        postgres.run(f"DROP SCHEMA {Address.of(url).schema} CASCADE")
-        with pytest.raises(FormatError, match="not there any more; build it again"):
+    with Index.build(url, [text], model) as index:
+        postgres.run(f"DROP SCHEMA {PostgresAddress.from_url(url).schema} CASCADE")
+        with pytest.raises(FormatError, match="does not exist any more; build it again"):
             index.search("a violin")
-    postgres.run(f"CREATE SCHEMA {Address.of(url).schema}")
-    with pytest.raises(OutputError, match="is there and is no index"):
-        build_index(model, [text], url)
+    postgres.run(f"CREATE SCHEMA {PostgresAddress.from_url(url).schema}")
+    with pytest.raises(OutputError, match="exists and is no index"):
+        Index.build(url, [text], model)
 
 
 def test_an_index_that_was_built_again_is_not_asked_with_the_old_whitening(
     model, text, url, postgres
 ):
-    with build_index(model, [text], url) as index:
-        postgres.run(f"DROP SCHEMA {Address.of(url).schema} CASCADE")
-        build_index(model, [text], url).close()
+    with Index.build(url, [text], model) as index:
+        postgres.run(f"DROP SCHEMA {PostgresAddress.from_url(url).schema} CASCADE")
+        Index.build(url, [text], model).close()
         for change in (lambda: index.search("a violin"), lambda: index.delete([1])):
             with pytest.raises(FormatError, match="built again since it was opened; open it again"):
                 change()
@@ -139,19 +139,19 @@ def test_an_index_that_was_built_again_is_not_asked_with_the_old_whitening(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("recipe = '{}'", "recipe: .*expected what elmo index build writes"),
+        ("recipe = '{}'", "config: .*expected what elmo index build writes"),
         ("whitening = ''", "whitening: not an array"),
     ],
 )
 def test_a_damaged_index_is_named(model, text, url, postgres, change, message):
-    build_index(model, [text], url).close()
-    postgres.run(f"UPDATE {Address.of(url).schema}.made SET {change}")
+    Index.build(url, [text], model).close()
+    postgres.run(f"UPDATE {PostgresAddress.from_url(url).schema}.made SET {change}")
     with pytest.raises(FormatError, match=message):
         Index.open(url, model)
 
 
 def recipe_of(kind):
-    return Recipe("model", "moses", "sentences", "mean", "mean", "none", kind)
+    return IndexConfig("model", "moses", "sentences", "mean", "mean", "none", kind)
 
 
 def test_what_pgvector_cannot_do_is_refused_before_anything_is_made(url):
@@ -159,7 +159,7 @@ def test_what_pgvector_cannot_do_is_refused_before_anything_is_made(url):
         ("ivf", 16, "kind is 'ivf', in PostgreSQL expected auto, flat or hnsw"),
         ("hnsw", 4001, "vectors have 4,001 numbers, pgvector makes no graph of more than 4,000"),
     ]:
-        site = DatabaseSite.begin(url, Begun(recipe_of(kind), []), dim=dim)
+        site = PostgresBuilder.open(url, BuildManifest(recipe_of(kind), []), dim=dim)
         with pytest.raises(InputError, match=says), site:
             pass
 
@@ -171,14 +171,14 @@ def test_a_graph_finds_what_exact_search_finds(postgres):
     kept, queries, found = vectors[20:], vectors[:20], {}
     for kind in ("flat", "hnsw"):
         url, recipe = postgres.address(f"recall_{kind}"), recipe_of(kind)
-        with DatabaseSite.begin(url, Begun(recipe, []), dim=16) as site:
+        with PostgresBuilder.open(url, BuildManifest(recipe, []), dim=16) as builder:
             for start in range(0, 2000, 500):
                 passages = [Passage("f", n, 0, 1, str(n), ()) for n in range(start, start + 500)]
                 half = kept[start : start + 500].astype(np.float16)
-                site.keep(passages, [Row(n) for n in range(500)], half)
-            site.finish(recipe, estimate([], dim=16, way="none"))
-        store = DatabaseStore.open(url)
-        found[kind] = [[hit.found.line for hit in store.nearest(query, 10)] for query in queries]
+                builder.add_part(passages, [VectorSource(n) for n in range(500)], half)
+            builder.finish(recipe, estimate([], dim=16, way="none"))
+        store = PostgresStore.open(url)
+        found[kind] = [[hit.passage.line for hit in store.nearest(query, 10)] for query in queries]
         assert len(store.nearest(queries[0], 1500)) == 1500
         plan = postgres.run(
             f"EXPLAIN SELECT 1 FROM elmokit_recall_{kind}.vectors "
@@ -193,12 +193,11 @@ def test_a_graph_finds_what_exact_search_finds(postgres):
 
 WORK = """
 import sys, torch, elmokit
-from elmokit.search.build import build_index
 from elmokit.search.index import Index
 torch.set_num_threads(1)
 model = elmokit.load(sys.argv[1], tokenizer="spaces", tokens_per_batch=16)
 if sys.argv[2] == "build":
-    build_index(model, [sys.argv[3]], sys.argv[4], kind="hnsw")
+    Index.build(sys.argv[4], [sys.argv[3]], model, kind="hnsw")
 else:
     Index.open(sys.argv[4], model).add([sys.argv[3]])
 """
@@ -236,15 +235,15 @@ def lines(path, count):
 def test_a_killed_build_goes_on_and_a_killed_load_leaves_nothing_half(
     spaced, url, postgres, kill_when, tmp_path
 ):
-    text, schema = lines(tmp_path / "text.txt", 300), Address.of(url).schema
+    text, schema = lines(tmp_path / "text.txt", 300), PostgresAddress.from_url(url).schema
     kill_when("build", text, url, f"SELECT count(*) >= 3 FROM {schema}.parts")
     ((kept,),) = postgres.run(f"SELECT count(*) FROM {schema}.parts")
     assert kept >= 3
-    with pytest.raises(InputError, match="its build did not end: start it again"):
+    with pytest.raises(InputError, match="its build was interrupted: repeat it"):
         Index.open(url, spaced)
     postgres.wait_until_left()
-    with pytest.raises(InputError, match="begun with other files, options or another model"):
-        build_index(spaced, [text], url, kind="hnsw", pooling="max")
+    with pytest.raises(InputError, match="started with other files, options or another model"):
+        Index.build(url, [text], spaced, kind="hnsw", pooling="max")
 
     # All is loaded and the graph is made; the load waits to drop the parts, and is killed.
     with postgres.holding(f"SELECT count(*) FROM {schema}.parts"):
@@ -252,11 +251,11 @@ def test_a_killed_build_goes_on_and_a_killed_load_leaves_nothing_half(
     postgres.wait_until_left()
     tables = f"SELECT tablename FROM pg_tables WHERE schemaname = '{schema}' ORDER BY 1"
     assert postgres.run(tables) == [("made",), ("parts",)]
-    with pytest.raises(InputError, match="its build did not end: start it again"):
+    with pytest.raises(InputError, match="its build was interrupted: repeat it"):
         Index.open(url, spaced)
 
-    resumed = build_index(spaced, [text], url, kind="hnsw")
-    whole = build_index(spaced, [text], postgres.address("whole"), kind="hnsw")
+    resumed = Index.build(url, [text], spaced, kind="hnsw")
+    whole = Index.build(postgres.address("whole"), [text], spaced, kind="hnsw")
     with whole, resumed:
         assert len(resumed) == len(whole) == 300
         assert resumed.search("line 9 of it", k=50) == whole.search("line 9 of it", k=50)
@@ -268,12 +267,12 @@ def test_an_add_that_is_killed_leaves_the_index_as_it_was(
     spaced, url, postgres, kill_when, tmp_path
 ):
     text, more = lines(tmp_path / "text.txt", 10), lines(tmp_path / "more.txt", 1500)
-    schema = Address.of(url).schema
-    with build_index(spaced, [text], url) as index:
+    schema = PostgresAddress.from_url(url).schema
+    with Index.build(url, [text], spaced) as index:
         before = index.search("line 9 of it", k=50)
         kill_when("add", more, url, f"SELECT pg_relation_size('{schema}.vectors') > 16384")
         postgres.wait_until_left()
-        assert index.store.count() == (10, 10)
+        assert index.store.counts() == Counts(10, 10, 1)
         assert index.search("line 9 of it", k=50) == before
         spaced.tokens_per_batch = 4096
         assert index.add([more]) == 1500

@@ -7,7 +7,6 @@ import pytest
 
 import elmokit
 from elmokit.errors import InputError, NumericError
-from elmokit.search.build import build_index
 from elmokit.search.index import Index
 from made import make_options, make_weights, write_files
 
@@ -39,9 +38,9 @@ def test_a_model_that_starts_sentences_elsewhere_is_refused(
     model_folder, text, tmp_path, way, other
 ):
     model = elmokit.load(model_folder, state=way)
-    build_index(model, [text], tmp_path / "index").close()
+    Index.build(tmp_path / "index", [text], model).close()
     with Index.open(tmp_path / "index", model) as index:
-        assert index.recipe.state == way
+        assert index.config.state == way
         assert index.search("It rained.", k=1)[0].score == pytest.approx(1, abs=2e-3)
     with pytest.raises(
         InputError, match=f"index: built with state '{way}', .* load it with '{way}"
@@ -50,7 +49,7 @@ def test_a_model_that_starts_sentences_elsewhere_is_refused(
 
 
 def test_an_index_that_does_not_know_its_state_began_at_zero(model_folder, model, text, tmp_path):
-    build_index(model, [text], tmp_path / "index").close()
+    Index.build(tmp_path / "index", [text], model).close()
     path = tmp_path / "index" / "index.json"
     known = json.loads(path.read_text())
     assert known.pop("state") == "zero"
@@ -65,11 +64,11 @@ def test_a_build_goes_on_in_the_precision_it_was_begun_in(model_folder, place, t
     path.write_bytes(b"One good line is here.\n" * 9 + b"\xff\n")
     for precision, refused in [
         ("half", "not UTF-8"),
-        ("float32", "begun with other files, options"),
+        ("float32", "was started with"),
     ]:
         model = elmokit.load(model_folder, precision=precision, tokens_per_batch=1)
         with pytest.raises(InputError, match=refused):
-            build_index(model, [str(path)], place("index"))
+            Index.build(place("index"), [str(path)], model)
 
 
 @pytest.mark.parametrize("unit", ["sentences", "paragraphs", "words"])
@@ -77,9 +76,9 @@ def test_a_build_goes_on_in_the_precision_it_was_begun_in(model_folder, place, t
 def test_a_vector_that_is_no_number_is_named_by_its_line(broken, text, tmp_path, unit, number):
     model, chosen = broken(number), {"unit": unit, "layers": 0}
     with pytest.raises(NumericError, match=r"text.txt, line 2: the model gives a vector that is"):
-        build_index(model, [text], tmp_path / "index", **chosen)
+        Index.build(tmp_path / "index", [text], model, **chosen)
     (tmp_path / "fine.txt").write_text("It rained.\n")
-    with build_index(model, [str(tmp_path / "fine.txt")], tmp_path / "fine", **chosen) as index:
+    with Index.build(tmp_path / "fine", [str(tmp_path / "fine.txt")], model, **chosen) as index:
         with pytest.raises(NumericError, match=r"text.txt, line 2: the model gives a vector that"):
             index.add([text])
         assert len(index) == 1
@@ -88,7 +87,7 @@ def test_a_vector_that_is_no_number_is_named_by_its_line(broken, text, tmp_path,
 def test_a_query_that_gives_no_number_is_named(broken, tmp_path):
     (tmp_path / "fine.txt").write_text("It rained.\n")
     with (
-        build_index(broken(np.nan), [str(tmp_path / "fine.txt")], tmp_path / "index") as index,
+        Index.build(tmp_path / "index", [str(tmp_path / "fine.txt")], broken(np.nan)) as index,
         pytest.raises(NumericError, match="query 'quiet': the model gives a vector that"),
     ):
         index.search("quiet")

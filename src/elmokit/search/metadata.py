@@ -1,0 +1,181 @@
+"""The SQLite database of an index folder: passages, and the passage or word of each vector."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from elmokit.errors import FormatError, ServiceError
+from elmokit.search.passages import Passage, VectorSource
+from elmokit.search.store import Counts, PassageRef
+
+_TABLES = """
+CREATE TABLE passages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    file TEXT NOT NULL,
+    line INTEGER NOT NULL,
+    start INTEGER NOT NULL,
+    stop INTEGER NOT NULL,
+    text TEXT NOT NULL
+);
+CREATE TABLE vectors (
+    id INTEGER PRIMARY KEY,
+    passage INTEGER NOT NULL,
+    word TEXT,
+    form TEXT,
+    place INTEGER
+);
+CREATE INDEX by_file ON passages(file);
+CREATE INDEX by_passage ON vectors(passage);
+CREATE INDEX by_form ON vectors(form) WHERE form IS NOT NULL;
+"""
+_LOCK_TIMEOUT_SECONDS = 5.0  # while another process writes
+_IDS_PER_QUERY = 500  # SQLite takes no more than some thousands
+
+
+class PassageMetadata:
+    """Passages and the sources of vectors; changes last after `commit`, or are rolled back."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # One thread at a time: a service opens an index in one and searches it in another.
+        self._connection = sqlite3.connect(
+            path, timeout=_LOCK_TIMEOUT_SECONDS, check_same_thread=False
+        )
+
+    @classmethod
+    def create(cls, path: Path) -> "PassageMetadata":
+        """A new database, or the one that is there."""
+        metadata = cls(path)
+        with metadata._explaining_errors():
+            (tables,) = metadata._connection.execute(
+                "SELECT count(*) FROM sqlite_master"
+            ).fetchone()
+            if not tables:
+                metadata._connection.executescript(f"BEGIN; {_TABLES} COMMIT;")
+        return metadata
+
+    @classmethod
+    def open(cls, path: Path) -> "PassageMetadata":
+        path.stat()  # SQLite would make a new one
+        return cls(path)
+
+    def close(self) -> None:
+        """Close the database; what was not committed is lost."""
+        self._connection.close()
+
+    def version(self) -> int:
+        """A number that changes when another connection commits."""
+        return int(self._fetch_one("PRAGMA data_version")[0])
+
+    def commit(self) -> None:
+        with self._explaining_errors():
+            self._connection.commit()
+
+    def rollback(self) -> None:
+        with self._explaining_errors():
+            self._connection.rollback()
+
+    def add(
+        self, passages: Sequence[Passage], sources: Sequence[VectorSource], *, first: int
+    ) -> None:
+        """Add passages, and the sources of the vectors with ids from `first` on."""
+        with self._explaining_errors():
+            ids = [self._add_passage(passage) for passage in passages]
+            self._connection.executemany(
+                "INSERT INTO vectors VALUES (?, ?, ?, ?, ?)",
+                (
+                    (
+                        vector_id, ids[source.passage], source.word,
+                        source.word and source.word.casefold(), source.word_index,
+                    )
+                    for vector_id, source in enumerate(sources, first)
+                ),
+            )  # fmt: skip
+
+    def delete(self, passages: Sequence[int]) -> list[int]:
+        """Delete passages; return the ids of their vectors."""
+        vectors = [id_ for (id_,) in self._select("SELECT id FROM vectors WHERE passage", passages)]
+        with self._explaining_errors():
+            for table, ids in (("vectors", vectors), ("passages", passages)):
+                self._connection.executemany(
+                    f"DELETE FROM {table} WHERE id = ?", ((id_,) for id_ in ids)
+                )
+        return vectors
+
+    def missing(self, passages: Sequence[int]) -> list[int]:
+        """The ids that no passage has."""
+        present = {id_ for (id_,) in self._select("SELECT id FROM passages WHERE id", passages)}
+        return [id_ for id_ in passages if id_ not in present]
+
+    def passages_of(self, file: str) -> list[int]:
+        """The ids of a file's passages."""
+        return self._fetch_ids("SELECT id FROM passages WHERE file = ?", file)
+
+    def passage_refs(self, vectors: Sequence[int]) -> dict[int, PassageRef]:
+        """The passages and words of vectors, by the vectors' ids."""
+        columns = "v.id, p.id, p.file, p.line, p.start, p.stop, p.text, v.word, v.place"
+        tables = "vectors v JOIN passages p ON p.id = v.passage"
+        rows = self._select(f"SELECT {columns} FROM {tables} WHERE v.id", vectors)
+        return {row[0]: PassageRef(*row[1:]) for row in rows}
+
+    def occurrences_of(self, word: str) -> list[int]:
+        """The ids of a word's vectors, in any case."""
+        return self._fetch_ids("SELECT id FROM vectors WHERE form = ?", word.casefold())
+
+    def vector_ids(self) -> list[int]:
+        return self._fetch_ids("SELECT id FROM vectors")
+
+    def next_vector_id(self) -> int:
+        """The id after the largest one."""
+        return int(self._fetch_one("SELECT coalesce(max(id) + 1, 0) FROM vectors")[0])
+
+    def last_text(self) -> str:
+        """The text of the passage that was added last; empty if there is none."""
+        row = self._fetch_one("SELECT text FROM passages ORDER BY id DESC LIMIT 1")
+        return str(row[0]) if row else ""
+
+    def counts(self) -> Counts:
+        passages, files = self._fetch_one("SELECT count(*), count(DISTINCT file) FROM passages")
+        (vectors,) = self._fetch_one("SELECT count(*) FROM vectors")
+        return Counts(passages, vectors, files)
+
+    def _add_passage(self, passage: Passage) -> int:
+        row = passage.file, passage.line, passage.start, passage.end, passage.text
+        cursor = self._connection.execute(
+            "INSERT INTO passages (file, line, start, stop, text) VALUES (?, ?, ?, ?, ?)", row
+        )
+        assert cursor.lastrowid is not None
+        return cursor.lastrowid
+
+    def _fetch_one(self, query: str) -> Any:
+        with self._explaining_errors():
+            return self._connection.execute(query).fetchone()
+
+    def _fetch_ids(self, query: str, *values: str) -> list[int]:
+        with self._explaining_errors():
+            return [id_ for (id_,) in self._connection.execute(query, values)]
+
+    def _select(self, query: str, ids: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query that ends before "IN (ids)", some hundreds of ids at a time."""
+        with self._explaining_errors():
+            for start in range(0, len(ids), _IDS_PER_QUERY):
+                some = ids[start : start + _IDS_PER_QUERY]
+                marks = ",".join("?" * len(some))
+                yield from self._connection.execute(f"{query} IN ({marks})", some)
+
+    @contextmanager
+    def _explaining_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if "locked" in str(error):  # Python 3.10 does not give SQLite's error code
+                raise ServiceError(
+                    f"{self._path}: another process is writing to it; try again when it has ended",
+                    status=503,
+                    retry_after=1,
+                ) from None
+            raise FormatError(
+                f"{self._path}: SQLite cannot read it ({error}); build the index again"
+            ) from None

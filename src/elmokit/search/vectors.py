@@ -1,0 +1,157 @@
+"""The vectors of passages, and the settings of an index that decide how they are computed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from elmokit.config import parse_record
+from elmokit.embedder import Embedder
+from elmokit.errors import FormatError, InputError, NumericError
+from elmokit.pooling import Pooling, Reduction, Vectors, is_word, rarities
+from elmokit.search.passages import Passage, Unit, VectorSource
+from elmokit.tokenizers import get_tokenizer
+from elmokit.whitening import Way
+
+Kind = Literal["flat", "hnsw", "ivf"]
+Layers = Literal["mean", "top", "concat"] | int
+StartState = Literal["zero", "warm"]
+PassagePooling = Pooling | Literal["idf"]
+
+_EXPECTED = "what elmo index build writes"
+_NAMES_IN_FILES = {"tokenizer": "split"}
+_POOLINGS_IN_FILES = {"idf": "rare"}
+_LARGEST = np.finfo(np.float16).max  # vectors are stored in float16
+
+
+@dataclass(frozen=True)
+class IndexConfig:
+    """How text is turned into the vectors of an index; a query is encoded in the same way."""
+
+    model: str  # fingerprint of the biLM
+    tokenizer: str
+    unit: Unit
+    layers: Layers
+    pooling: PassagePooling
+    whitening: Way
+    kind: Kind | Literal["auto"]  # "auto" only while the index is built
+    state: StartState = "zero"
+    format: Literal["elmokit-index"] = "elmokit-index"
+    version: Literal[1] = 1
+
+    @property
+    def reduction(self) -> Reduction:
+        """How layers are combined, and words pooled (by `embed_passages` itself for "idf")."""
+        return Reduction.of(self.layers, "mean" if self.pooling == "idf" else self.pooling)
+
+    def dim(self, embedder: Embedder) -> int:
+        """The size of a vector."""
+        return embedder.dim * (embedder.num_layers if self.layers == "concat" else 1)
+
+    def check_model(self, embedder: Embedder, name: str) -> None:
+        """Refuse a model whose vectors cannot be compared with those of the index."""
+        fingerprint = embedder.pretrained.fingerprint()
+        if fingerprint != self.model:
+            raise InputError(
+                f"{name}: built with another model (fingerprint {self.model[:12]}, this one has "
+                f"{fingerprint[:12]}); load the model that built it"
+            )
+        if self.pooling == "idf" and embedder.pretrained.vocabulary is None:
+            raise InputError(
+                f"{name}: its pooling is 'idf', but the model has no vocabulary to take word "
+                "frequencies from; put the vocabulary beside the weights, or choose another pooling"
+            )
+        if (state := start_state(embedder)) != self.state:
+            raise InputError(
+                f"{name}: built with state {self.state!r}, but the model was loaded with "
+                f"{state!r}; load it with {self.state!r}"
+            )
+
+    def tokenize(self, text: str) -> list[list[str]]:
+        """The sentences of a query, tokenized as the text of the index was."""
+        tokenizer = get_tokenizer(self.tokenizer)
+        return [
+            words
+            for sentence in tokenizer.split_sentences(text)
+            if (words := tokenizer.tokenize(sentence))
+        ]
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=1) + "\n"
+
+    def to_dict(self) -> dict[str, Any]:
+        """All settings by the names they have in files, so that 0.1's files and ours are alike."""
+        settings = asdict(self)
+        settings = {_NAMES_IN_FILES.get(name, name): value for name, value in settings.items()}
+        settings["pooling"] = _POOLINGS_IN_FILES.get(self.pooling, self.pooling)
+        return settings
+
+    @classmethod
+    def from_json(cls, text: str | bytes, name: str) -> "IndexConfig":
+        """What `to_json` wrote; `name` stands for it in error messages."""
+        stored = parse_record(text, dict[str, Any], name, _EXPECTED)
+        own_names = {stored_name: own for own, stored_name in _NAMES_IN_FILES.items()}
+        settings = {own_names.get(name, name): value for name, value in stored.items()}
+        poolings = {stored_name: own for own, stored_name in _POOLINGS_IN_FILES.items()}
+        settings["pooling"] = poolings.get(str(stored.get("pooling")), stored.get("pooling"))
+        config = parse_record(json.dumps(settings), cls, name, _EXPECTED)
+        if config.kind == "auto":
+            raise FormatError(f"{name}: kind is 'auto', expected 'flat', 'hnsw' or 'ivf'")
+        return config
+
+
+def start_state(embedder: Embedder) -> StartState:
+    """The state in which every sentence starts; refused where it depends on the text before."""
+    if embedder.state_mode == "carry":
+        raise InputError(
+            "the model was loaded with state 'carry', so that vectors depend on the text before; "
+            "an index needs 'zero' or 'warm'"
+        )
+    return embedder.state_mode
+
+
+def embed_passages(
+    config: IndexConfig, embedder: Embedder, passages: Sequence[Passage]
+) -> tuple[list[VectorSource], Vectors]:  # sources, (sources, dim)
+    """Everything in the passages that has a vector, and the vectors before whitening."""
+    reduction = config.reduction
+    sentences = [list(sentence) for passage in passages for sentence in passage.sentences]
+    stream = embedder.embed_stream(sentences, layers=reduction.layers, show_progress_bar=False)
+    sources: list[VectorSource] = []
+    vectors: list[npt.NDArray[np.floating]] = []
+    for number, passage in enumerate(passages):
+        words = np.concatenate([reduction.reduce(next(stream)) for _ in passage.sentences])
+        if config.unit == "words":
+            indices = [index for index, word in enumerate(passage.words) if is_word(word)]
+            sources += (VectorSource(number, passage.words[index], index) for index in indices)
+            _check_range(words[indices], passage)
+            vectors.extend(words[indices].astype(np.float16))  # as stored: there are many
+        else:
+            sources.append(VectorSource(number))
+            vectors.append(_pool(config, embedder, passage, words))
+            _check_range(vectors[-1], passage)
+    empty = np.zeros((0, config.dim(embedder)), np.float32)
+    return sources, np.stack(vectors).astype(np.float32) if vectors else empty
+
+
+def _pool(config: IndexConfig, embedder: Embedder, passage: Passage, words: Vectors) -> Vectors:
+    """One vector for a passage, from those of its words, (words, dim)."""
+    if config.pooling != "idf":
+        return config.reduction.pool(words)
+    assert embedder.pretrained.vocabulary is not None
+    weights = rarities(passage.words, embedder.pretrained.vocabulary)
+    return np.average(words, axis=0, weights=weights).astype(np.float32)
+
+
+def _check_range(vectors: npt.NDArray[np.floating], passage: Passage) -> None:
+    """Refuse numbers that are not finite, or will not be in float16."""
+    if (np.abs(vectors) <= _LARGEST).all():
+        return
+    where = f"{passage.file}, line {passage.line}" if passage.file else f"query {passage.text!r}"
+    raise NumericError(
+        f"{where}: the model gives a vector that is not finite, or beyond float16 "
+        f"({_LARGEST:.0f}); check its weights"
+    )
