@@ -317,7 +317,7 @@ class Embedder:
         """The vectors of sentences that are read together; `places` are their rows of the state."""
         placed = place_words(sentences)
         if self.state_mode == "carry":
-            missing = max(places) + 1 - self._carried.sentences
+            missing = max(places) + 1 - self._carried.num_sentences
             if missing > 0:
                 self._carried = self._carried.followed_by(self.session.fresh_state(missing))
             rows = torch.tensor(places, device=self._carried.hidden.device)

@@ -257,5 +257,5 @@ class InferenceSession:
             state.to(types),
             layers=layers,
             directions=directions,
-            products=self._products,
+            packed_weights=self._products,
         )

@@ -36,12 +36,12 @@ def test_padding_is_zero_in_every_layer():
     assert layers[:, batch.mask].abs().sum(2).min() > 0
 
 
-def test_layer_0_is_the_word_twice():
+def test_layer_0_is_the_word_vector_twice():
     layers, _ = BiLM(CONFIG)(batch_of(SENTENCES))
     assert torch.equal(layers[0, ..., :6], layers[0, ..., 6:])
 
 
-def test_each_reader_sees_one_side_only():
+def test_each_direction_sees_one_side_only():
     bilm = BiLM(CONFIG)
     first, _ = bilm(batch_of([["a", "b", "c", "d"]]))
     other, _ = bilm(batch_of([["a", "b", "x", "d"]]))
@@ -53,15 +53,15 @@ def test_each_reader_sees_one_side_only():
     assert backward.tolist() == [[False, False, False, False, True, True]] * 2
 
 
-def test_reading_on_is_reading_at_once():
+def test_text_in_two_parts_with_state_equals_text_in_one():
     bilm = BiLM(BiLMConfig(**{**vars(CONFIG), "directions": ("forward",)}))
     types = torch.randn(5, 6)
     types[0] = 0
     words = torch.tensor([[1, 2, 3, 4, 1, 2], [4, 3, 2, 1, 4, 3]])
-    whole, end = bilm.run_lstms(types, words)
+    both, end = bilm.run_lstms(types, words)
     first, state = bilm.run_lstms(types, words[:, :4])
     second, state = bilm.run_lstms(types, words[:, 4:], state)
-    torch.testing.assert_close(torch.cat([first, second], 2), whole)
+    torch.testing.assert_close(torch.cat([first, second], 2), both)
     torch.testing.assert_close(state.cell, end.cell)
 
 
@@ -76,32 +76,32 @@ def test_a_sentence_of_padding_keeps_its_state():
 
 @pytest.mark.parametrize("layers", [(0,), (1,), (2, 0), (2,), ()])
 @pytest.mark.parametrize("directions", [("forward",), ("backward",), ("forward", "backward")])
-def test_what_is_asked_for_is_what_all_would_have_given(layers, directions):
+def test_chosen_layers_and_directions_equal_those_of_a_full_run(layers, directions):
     bilm = BiLM(CONFIG)
     batch = batch_of(SENTENCES)
     everything, _ = bilm(batch)
-    found, _ = bilm.run_lstms(
+    chosen, _ = bilm.run_lstms(
         bilm.encode(batch.chars), batch.words, layers=layers, directions=directions
     )
     halves = {"forward": everything[..., :6], "backward": everything[..., 6:]}
     expected = torch.cat([halves[d] for d in directions], 3)[list(layers)]
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(chosen, expected)
 
 
 def test_a_state_of_another_batch_is_refused():
     bilm = BiLM(CONFIG)
     _, state = bilm(batch_of(SENTENCES))
-    with pytest.raises(InputError, match="a state of 4 sentences for 1 sentences"):
+    with pytest.raises(InputError, match="the state is of 4 sentences, but the batch has 1"):
         bilm(batch_of(SENTENCES[:1]), state)
 
 
-def test_packing_drops_no_token_and_no_order():
-    packing = PackedSteps.of(torch.tensor([[5, 6, 0], [7, 8, 9], [0, 0, 0]]))
+def test_packed_steps_hold_every_token_in_order():
+    packed = PackedSteps.of(torch.tensor([[5, 6, 0], [7, 8, 9], [0, 0, 0]]))
     words = torch.tensor([5, 6, 0, 7, 8, 9, 0, 0, 0])
-    assert packing.sizes == [2, 2, 1]
-    assert packing.order.tolist() == [1, 0, 2]
-    assert words[packing.tokens["forward"]].tolist() == [7, 5, 8, 6, 9]
-    assert words[packing.tokens["backward"]].tolist() == [9, 6, 8, 5, 7]
+    assert packed.batch_sizes == [2, 2, 1]
+    assert packed.sentence_order.tolist() == [1, 0, 2]
+    assert words[packed.token_indices["forward"]].tolist() == [7, 5, 8, 6, 9]
+    assert words[packed.token_indices["backward"]].tolist() == [9, 6, 8, 5, 7]
 
 
 def test_no_sentences_give_no_vectors():
@@ -121,7 +121,7 @@ def test_no_sentences_give_no_vectors():
         ({"cell_clip": 0.0}, "cell_clip is 0.0, expected a positive number"),
     ],
 )
-def test_a_shape_that_cannot_be_is_refused(changes, message):
+def test_impossible_configurations_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         BiLMConfig(**{**vars(CONFIG), **changes})
 
@@ -137,6 +137,6 @@ def test_a_shape_that_cannot_be_is_refused(changes, message):
         ({"highway_layers": -1}, "highway_layers is -1"),
     ],
 )
-def test_a_character_cnn_that_cannot_be_is_refused(changes, message):
+def test_impossible_character_cnns_are_refused(changes, message):
     with pytest.raises(ConfigError, match=message):
         CharacterConfig(**{**vars(CHARACTERS), **changes})

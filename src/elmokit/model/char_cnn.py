@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.config import CharacterConfig
-from elmokit.model.init import init_normal
+from elmokit.model.linear import init_normal
 from elmokit.threads import run_side_by_side
 
 # Without gradients, words are encoded this many at a time, so that every product has a shape

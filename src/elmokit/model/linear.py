@@ -1,78 +1,82 @@
-"""Linear layers packed for inference, in float32, float16 or int8."""
+"""Linear layers packed for inference, in float32, float16 or int8, and their initial weights."""
 
 import warnings
 from typing import Any, Literal, Protocol
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from elmokit.errors import InputError
 
 Precision = Literal["float32", "half", "int8"]
 
-# oneDNN lays weights out for so many rows: the best at 2 to 64 rows of those tried (1, 16, 64).
-_ROWS_LAID_OUT_FOR = 16
+# oneDNN lays weights out for this many rows: of 1, 16 and 64, the fastest at 2 to 64 rows.
+_LAYOUT_ROWS = 16
 
-# Float32 weights up to this many (4 MB) stay in the caches of two cores from step to step.
+# This many float32 weights (4 MB) stay in the caches of two cores from step to step.
 MAX_CACHED_WEIGHTS = 2**20
 
-# Numbers of rows at which a layout must give a row the same bits, whichever of them it is.
-_ROWS_TRIED = (1, 2, 3, 5, 8, 12, 16, 17, 24, 33, 48, 64, 100, 512)
+# Batch sizes at which a layout must give a row the same bits, wherever in the batch it is.
+_BATCH_SIZES_TRIED = (1, 2, 3, 5, 8, 12, 16, 17, 24, 33, 48, 64, 100, 512)
+
+# From this many multiplications a step, two LSTMs in two threads are faster than one after the
+# other; below, both wait for Python's lock. Measured with 1 to 64 rows; products in int8 and half
+# take less time, so they have to be larger.
+_MIN_WORK_PER_THREAD: dict[Precision, int] = {
+    "float32": 2**19,
+    "half": 5 * 2**19,
+    "int8": 6 * 2**20,
+}
 
 
-# Multiplications in a step from which two recurrences in two threads are faster than one after
-# the other: in smaller ones both wait for Python's lock. Measured from 1 to 64 rows; int8 and half
-# products are shorter, so that they have to be larger.
-_WORK_FOR_A_THREAD: dict[Precision, int] = {"float32": 2**19, "half": 5 * 2**19, "int8": 6 * 2**20}
-
-
-class Product(Protocol):
-    """A product with a fixed matrix: (rows, in) -> (rows, out)."""
+class LinearOp(Protocol):
+    """A product with a fixed weight, plus a bias: (rows, in) -> (rows, out)."""
 
     min_work_per_thread: int  # multiplications in a step
-    rows_independent: bool  # a row's product has the same bits whatever rows stand beside it
+    batch_invariant: bool  # a row has the same bits whatever rows are beside it
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """The product; in `out`, where that is given."""
+        """The product; written to `out`, if given."""
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """The product and `sums`, added up in `out`."""
+        """Write `sums` plus the product to `out`."""
 
 
-def pack_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Product:
-    """The product with a weight (out, in) for use in the precision asked for, packed once.
+def pack_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> LinearOp:
+    """A linear layer with a weight (out, in), packed for inference in a precision.
 
-    Packing is the CPU's way; elsewhere, and where torch has no oneDNN, the plain product serves.
+    On other devices than the CPU, and where torch has no oneDNN, nothing is packed.
     """
     if weight.device.type != "cpu" or weight.dtype != torch.float32:
         return PlainLinear(weight, bias)
     if precision != "float32":
         if not {"fbgemm", "x86"}.intersection(torch.backends.quantized.supported_engines):
             raise InputError(
-                f"precision is {precision!r}, but this torch has no FBGEMM; use 'float32'"
+                f"precision is {precision!r}, but this torch was built without FBGEMM; use "
+                "'float32'"
             )
         return QuantizedLinear(weight, bias, precision)
     if weight.numel() <= MAX_CACHED_WEIGHTS:
-        turned = TransposedLinear(weight, bias)
-        if turned.is_batch_invariant():
-            return turned
+        transposed = TransposedLinear(weight, bias)
+        if transposed.is_batch_invariant():
+            return transposed
     if torch.backends.mkldnn.is_available():
         return PackedLinear(weight, bias)
     return PlainLinear(weight, bias)
 
 
 class PlainLinear:
-    """The product as torch does it: for learning, for other devices."""
+    """Torch's own product: for training, and for other devices."""
 
-    min_work_per_thread = _WORK_FOR_A_THREAD["float32"]
-    rows_independent = False
+    min_work_per_thread = _MIN_WORK_PER_THREAD["float32"]
+    batch_invariant = False
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight, self._bias = weight, bias
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """The product; in `out`, where that is given."""
+        """The product; written to `out`, if given."""
         if out is None:
             return F.linear(rows, self._weight, self._bias)
         if self._bias is None:
@@ -80,56 +84,56 @@ class PlainLinear:
         return torch.addmm(self._bias, rows, self._weight.t(), out=out)
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """The product and `sums`, added up in `out`."""
+        """Write `sums` plus the product to `out`."""
         add_matmul(sums, rows, self._weight.t(), out)
 
 
 class AutocastLinear:
-    """The product in a shorter type, for learning under torch's autocast; what leaves is float32.
+    """The product in the shorter type of torch's autocast, for training; the result is float32.
 
-    Autocast itself does not reach products that write into a given tensor.
+    Autocast itself does not apply to products that write to a given tensor.
     """
 
-    min_work_per_thread = _WORK_FOR_A_THREAD["float32"]
-    rows_independent = False
+    min_work_per_thread = _MIN_WORK_PER_THREAD["float32"]
+    batch_invariant = False
 
     def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
         self._weight, self._bias, self._dtype = weight.to(dtype).t(), bias, dtype
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """The product; in `out`, where that is given."""
+        """The product; written to `out`, if given."""
         product = rows.to(self._dtype) @ self._weight
         if self._bias is None:
             return product.float() if out is None else out.copy_(product)
         return torch.add(product, self._bias, out=out)
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """The product and `sums`, added up in `out`."""
+        """Write `sums` plus the product to `out`."""
         add_matmul(sums, rows.to(self._dtype), self._weight, out)
 
 
 def matmul_dtype(rows: Tensor) -> torch.dtype:
-    """The type in which rows are multiplied: autocast's, where it is on, or their own."""
-    kind = rows.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else rows.dtype
+    """The type in which rows are multiplied: that of autocast, if it is on, or their own."""
+    device = rows.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else rows.dtype
 
 
 def add_matmul(sums: Tensor, left: Tensor, right: Tensor, out: Tensor) -> Tensor:
-    """`sums` and the product, added up in `out`, which may have a longer type than the product."""
+    """Write `sums` plus the product to `out`, which may have a longer type than the product."""
     if left.dtype == out.dtype:
         return torch.addmm(sums, left, right, out=out)
     return torch.add(sums, left @ right, out=out)
 
 
 class TransposedLinear:
-    """Few float32 weights, stored as (in, out): with few rows, faster than oneDNN's layout.
+    """Float32 weights stored as (in, out): for small weights, faster than oneDNN's layout.
 
-    A lone row would be multiplied by another kernel, so it is multiplied twice. Whether a row then
-    has the same bits beside any number of others depends on the CPU: `is_batch_invariant` tries it.
+    A single row would be multiplied by another kernel, so it is doubled. Whether a row then has the
+    same bits in a batch of any size depends on the CPU: `is_batch_invariant` tries it.
     """
 
-    min_work_per_thread = _WORK_FOR_A_THREAD["float32"]
-    rows_independent = True
+    min_work_per_thread = _MIN_WORK_PER_THREAD["float32"]
+    batch_invariant = True
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         self._weight = weight.detach().t().contiguous()
@@ -137,7 +141,7 @@ class TransposedLinear:
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
         """The product."""
-        assert out is None  # packed products are for use, which keeps nothing
+        assert out is None  # only training saves activations
         if len(rows) == 1:
             return self(rows.expand(2, -1))[:1]
         if self._bias is None:
@@ -145,64 +149,64 @@ class TransposedLinear:
         return torch.addmm(self._bias, rows, self._weight)
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """The product and `sums`, added up in `out`."""
+        """Write `sums` plus the product to `out`."""
         torch.add(sums, self(rows), out=out)
 
     def is_batch_invariant(self) -> bool:
-        """Whether a row has the same bits at every number of rows tried, also in another place."""
-        drawn = torch.Generator().manual_seed(0)
-        most = max(_ROWS_TRIED) + len(_ROWS_TRIED)
-        rows = torch.randn(most, len(self._weight), generator=drawn)
-        whole = self(rows)
+        """Whether a row has the same bits in every batch tried, wherever it is in the batch."""
+        generator = torch.Generator().manual_seed(0)
+        num_rows = max(_BATCH_SIZES_TRIED) + len(_BATCH_SIZES_TRIED)
+        rows = torch.randn(num_rows, len(self._weight), generator=generator)
+        product = self(rows)
         return all(
-            torch.equal(self(rows[start : start + count]), whole[start : start + count])
-            for place, count in enumerate(_ROWS_TRIED)
-            for start in {0, place}
+            torch.equal(self(rows[start : start + size]), product[start : start + size])
+            for number, size in enumerate(_BATCH_SIZES_TRIED)
+            for start in {0, number}
         )
 
 
 class PackedLinear:
-    """Float32 weights, laid out once as oneDNN likes them.
+    """Float32 weights in oneDNN's layout.
 
-    A row then has the same bits whatever stands beside it, if it is not alone: so a lone row is
-    multiplied twice, which takes no longer, as the time goes into reading the weights.
+    A row then has the same bits in a batch of any size but one: so a single row is doubled, which
+    takes no longer, as the time goes into reading the weights.
     """
 
-    min_work_per_thread = _WORK_FOR_A_THREAD["float32"]
-    rows_independent = True
+    min_work_per_thread = _MIN_WORK_PER_THREAD["float32"]
+    batch_invariant = True
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _ROWS_LAID_OUT_FOR)
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _LAYOUT_ROWS)
         self._bias = None if bias is None else bias.detach()
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
         """The product."""
-        assert out is None  # packed products are for use, which keeps nothing
-        fed = rows.expand(2, -1) if len(rows) == 1 else rows
+        assert out is None  # only training saves activations
+        batch = rows.expand(2, -1) if len(rows) == 1 else rows
         product: Tensor = torch.ops.mkldnn._linear_pointwise(
-            fed, self._weight, self._bias, "none", [], ""
+            batch, self._weight, self._bias, "none", [], ""
         )
         return product[: len(rows)]
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """The product and `sums`, added up in `out`."""
+        """Write `sums` plus the product to `out`."""
         torch.add(sums, self(rows), out=out)
 
 
 class QuantizedLinear:
-    """Weights as float16, or as int8 with a scale for each output, multiplied by FBGEMM.
+    """Weights in float16, or in int8 with a scale for each output; FBGEMM multiplies them.
 
-    Sums are float32. With int8 the rows are rounded to 7 bits: 8 would saturate where the CPU has
-    no VNNI.
+    Sums are float32. With int8, inputs are rounded to 7 bits: 8 would overflow on CPUs without
+    VNNI.
     """
 
-    rows_independent = False  # int8 rounds all rows by one scale
+    batch_invariant = False  # int8 rounds all rows by one scale
 
     def __init__(
         self, weight: Tensor, bias: Tensor | None, precision: Literal["half", "int8"]
     ) -> None:
         quantized = torch.ops.quantized
-        self.min_work_per_thread = _WORK_FOR_A_THREAD[precision]
+        self.min_work_per_thread = _MIN_WORK_PER_THREAD[precision]
         weight, bias = weight.detach(), None if bias is None else bias.detach()
         self._arguments: tuple[Any, ...]
         if precision == "half":
@@ -211,7 +215,7 @@ class QuantizedLinear:
             return
         scales = weight.abs().amax(1).clamp(min=1e-12).double() / 127
         zeros = torch.zeros(len(weight), dtype=torch.long)
-        with warnings.catch_warnings():  # torch calls it deprecated, and has nothing in its place
+        with warnings.catch_warnings():  # torch calls it deprecated, but has no replacement
             warnings.simplefilter("ignore")
             rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
         self._multiply = quantized.linear_dynamic
@@ -219,10 +223,18 @@ class QuantizedLinear:
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
         """The product."""
-        assert out is None  # packed products are for use, which keeps nothing
+        assert out is None  # only training saves activations
         product: Tensor = self._multiply(rows, *self._arguments)
         return product
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """The product and `sums`, added up in `out`."""
+        """Write `sums` plus the product to `out`."""
         torch.add(sums, self(rows), out=out)
+
+
+def init_normal(weight: Tensor, fan_in: int) -> None:
+    """Fill a weight with numbers of mean 0 and variance 1 / fan_in, as bilm-tf did."""
+    # A model that is about to be loaded is on the meta device: torch would import its compiler,
+    # which takes more than a second, only to find that there is nothing to fill.
+    if not weight.is_meta:
+        nn.init.normal_(weight, std=fan_in**-0.5)

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from elmokit.errors import ConfigError
-from elmokit.model.init import init_normal
-from elmokit.model.linear import add_matmul, matmul_dtype
+from elmokit.model.linear import add_matmul, init_normal, matmul_dtype
 from elmokit.threads import run_side_by_side
 
 # So many logits are worked out at once, 16 MB of them, but those of some vectors at least: malloc

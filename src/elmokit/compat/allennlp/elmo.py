@@ -214,7 +214,7 @@ class ElmoBiLm(nn.Module):
         if not self.stateful:
             return State.zeros(self.bilm.config, sentences, like=like)
         self._state = self._state.to(like)
-        missing = sentences - self._state.sentences
+        missing = sentences - self._state.num_sentences
         if missing > 0:
             fresh = State.zeros(self.bilm.config, missing, like=self._state.hidden)
             self._state = self._state.followed_by(fresh)
