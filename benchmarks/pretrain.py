@@ -18,7 +18,7 @@ import torch
 
 import elmokit
 from contest import BATCH_SIZE, DROPOUT, NUM_SAMPLED, SEQUENCE_LENGTH, SIZES, WARMUP_STEPS
-from elmokit.pretrain.run import Run
+from elmokit.pretrain.trainer import Trainer
 from embed import gemm_peak
 
 HERE = Path(__file__).parent
@@ -51,8 +51,8 @@ def measure(size: str, corpus: elmokit.Corpus, folder: Path, steps: int) -> list
     """A row for elmokit with the task's settings, with its own, and for each peer."""
     rows = []
     for name, changes in (("elmokit", {}), ("elmokit, larger batches", OWN)):
-        run = Run(corpus, settings_of(size, changes))
-        speed, share = speed_of(run, steps)
+        trainer = Trainer(corpus, settings_of(size, changes))
+        speed, share = speed_of(trainer, steps)
         rows.append({"size": size, "trainer": name, "tokens_per_second": speed, "of_peak": share})
         print(f"{size:6} {name:24} {speed:8,.0f} tokens/s, LSTMs at {share:.2f} of the peak")
     for name, script, python in peers():
@@ -80,15 +80,15 @@ def settings_of(size: str, changes: dict) -> elmokit.PretrainingSettings:
     return elmokit.PretrainingSettings(**{**SIZES[size], "filters": filters, **task, **changes})
 
 
-def speed_of(run: Run, steps: int) -> tuple[float, float]:
+def speed_of(trainer: Trainer, steps: int) -> tuple[float, float]:
     """Words a second after the warm-up, and the LSTMs' share of the GEMM peak meanwhile."""
     for _ in range(WARMUP_STEPS):
-        run.update()
+        trainer.train_step()
     started = time.perf_counter()
     for _ in range(steps - WARMUP_STEPS):
-        run.update()
-    speed = run.words_per_update * (steps - WARMUP_STEPS) / (time.perf_counter() - started)
-    weights = sum(parameter.numel() for parameter in run.model.bilm.lstms.parameters())
+        trainer.train_step()
+    speed = trainer.words_per_step * (steps - WARMUP_STEPS) / (time.perf_counter() - started)
+    weights = sum(parameter.numel() for parameter in trainer.model.bilm.lstms.parameters())
     return speed, 6 * weights * speed / gemm_peak()
 
 

@@ -22,8 +22,8 @@ import torch
 from elmokit.embedder import Embedder
 from elmokit.errors import ConfigError
 from elmokit.pretrain.corpus import UNKNOWN_ID, Corpus
-from elmokit.pretrain.run import Run
 from elmokit.pretrain.settings import PRESETS
+from elmokit.pretrain.trainer import Trainer
 from elmokit.scoring import perplexity
 from elmokit.tasks.data.conllu import read_conllu
 from elmokit.tasks.probe import probe_layers
@@ -89,14 +89,16 @@ def main():
         row = next((row for row in found if asked.items() <= row.items()), None)
         if row is None:
             try:
-                run, curve = learn(corpus, RECIPES[name], 60 * chosen.minutes, chosen.seed)
+                trainer, curve = learn(corpus, RECIPES[name], 60 * chosen.minutes, chosen.seed)
             except ConfigError as error:
                 print(f"{name}: {error}", file=sys.stderr)
                 continue
-            row = {**asked, "steps": run.done, "words": run.done * run.words_per_update}
+            row = {**asked, "steps": trainer.step, "words": trainer.step * trainer.words_per_step}
             row["perplexity"] = curve
-            row["widest"] = curve[-1] * math.exp(shared_out(run.corpus, held_out(run.corpus)))
-            row["pos"] = probe_layers(Embedder(run.pretrained), train[:PROBE_SENTENCES], dev)
+            row["widest"] = curve[-1] * math.exp(
+                shared_out(trainer.corpus, held_out(trainer.corpus))
+            )
+            row["pos"] = probe_layers(Embedder(trainer.pretrained), train[:PROBE_SENTENCES], dev)
             with chosen.out.open("a") as file:
                 file.write(json.dumps(row) + "\n")
         shown.append(row)
@@ -115,21 +117,21 @@ def learn(corpus, changes, seconds, seed):
     words = changes.pop(VOCABULARY, len(corpus.vocabulary))
     corpus = replace(corpus, vocabulary=Vocabulary(corpus.lexicon[:words]))
     settings = replace(PRESETS["english"], threads=1, seed=seed, steps=1000, **changes)
-    trial = Run(corpus, settings)
-    trial.update()
+    trial = Trainer(corpus, settings)
+    trial.train_step()
     started = time.process_time()
     for _ in range(TIMED):
-        trial.update()
+        trial.train_step()
     steps = max(len(JUDGED), round(seconds * TIMED / (time.process_time() - started)))
-    run = Run(corpus, replace(settings, steps=steps, warmup_steps=round(WARMUP * steps)))
+    trainer = Trainer(corpus, replace(settings, steps=steps, warmup_steps=round(WARMUP * steps)))
     curve = []
     for share in JUDGED:
-        while run.done < round(share * steps):
-            run.update()
+        while trainer.step < round(share * steps):
+            trainer.train_step()
         curve.append(
-            perplexity(run.pretrained, held_out(corpus), show_progress_bar=False).geometric_mean
+            perplexity(trainer.pretrained, held_out(corpus), show_progress_bar=False).geometric_mean
         )
-    return run, curve
+    return trainer, curve
 
 
 def held_out(corpus):

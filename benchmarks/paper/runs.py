@@ -14,8 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 import elmokit
-from elmokit.pretrain.finetune import adapt as read_first
-from elmokit.pretrain.finetune import reading_of
+from elmokit.pretrain.finetune import finetune, finetuning_digest
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.checkpoint import digest
 from elmokit.tasks.folder import text_for
@@ -96,7 +95,7 @@ class Runs:
         what = digest(task, settings, model, some, dev)
         if adapt:
             text = text_for(model, task, settings, some)
-            reading = reading_of(model.pretrained, text, epochs=adapt)
+            reading = finetuning_digest(model.pretrained, text, epochs=adapt)
             run = f"{run}-adapt={adapt}"
             what = hashlib.sha256(f"{what} {reading}".encode()).hexdigest()
         if (known := next((f for f in self._known() if f.what == what), None)) is not None:
@@ -105,7 +104,7 @@ class Runs:
         out = self.work / f"{run}-{what[:8]}"
         if adapt:  # one for all seeds
             read = self.work / f"{name}-{adapt}-{reading[:8]}.elmo"
-            adapted = read_first(model.pretrained, text, read, epochs=adapt, tell=_tell)
+            adapted = finetune(model.pretrained, text, read, epochs=adapt, report=_tell)
             model = elmokit.Embedder(adapted)
         layers = model and _layers(name, model, settings.layers)
         head = learn(task, some, dev, out, settings=settings, elmo=model, layers=layers, tell=_tell)

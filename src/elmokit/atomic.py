@@ -285,8 +285,8 @@ def write_checkpoint(values: Mapping[str, Any], path: Path) -> None:
         ) from None
 
 
-def read_checkpoint(path: Path, kind: type[Record]) -> Record | None:
-    """The record stored in a checkpoint, or None if the file does not exist."""
+def read_checkpoint(path: Path, kind: Callable[..., Record]) -> Record | None:
+    """The record that `kind` makes of a checkpoint's values; None if the file does not exist."""
     if not path.exists():
         return None
     try:

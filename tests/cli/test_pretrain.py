@@ -20,7 +20,7 @@ steps = 6
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def directory(tmp_path, monkeypatch):
     make_corpus(tmp_path / "data", SENTENCES, valid=SENTENCES[:3])
     (tmp_path / "small.toml").write_text(SMALL)
     monkeypatch.chdir(tmp_path)
@@ -28,28 +28,28 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def pretrain(elmo, place):
+def pretrain(elmo, directory):
     def run(*arguments, config="small.toml"):
         return elmo("pretrain", "data", "--config", config, "--out", "run", *arguments)
 
     return run
 
 
-def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(pretrain, place):
-    told = succeeded(pretrain("--dry-run", "--batch-size", "6"))
-    for part in ("parameters: encoder", "memory:", "updates: 6 of 30 words", "tokens/s", "hours"):
-        assert part in told
-    assert sorted(path.name for path in place.iterdir()) == ["data", "small.toml"]
+def test_a_dry_run_estimates_the_run_and_leaves_no_files(pretrain, directory):
+    output = succeeded(pretrain("--dry-run", "--batch-size", "6"))
+    for part in ("parameters: encoder", "memory:", "steps: 6 of 30 words", "tokens/s", "time: "):
+        assert part in output
+    assert sorted(path.name for path in directory.iterdir()) == ["data", "small.toml"]
 
 
-def test_a_run_is_told_and_its_folder_is_a_model(pretrain, place):
-    _, told, code = pretrain("--log-interval=2", "--epochs", "1")
-    assert code == 0, told
-    assert "sampled loss forward" in told
-    assert "perplexity (full softmax)" in told
-    assert elmokit.load(place / "run").embed([["the", "cat"]])[0].shape == (3, 2, 16)
-    _, told, _ = pretrain("--epochs", "1", "--log-interval=2")
-    assert told == "going on after update 6 of 6\n"
+def test_a_run_reports_progress_and_saves_a_model(pretrain, directory):
+    _, output, code = pretrain("--log-interval=2", "--epochs", "1")
+    assert code == 0, output
+    assert "sampled loss forward" in output
+    assert "perplexity (full softmax)" in output
+    assert elmokit.load(directory / "run").embed([["the", "cat"]])[0].shape == (3, 2, 16)
+    _, output, _ = pretrain("--epochs", "1", "--log-interval=2")
+    assert output == "resuming after step 6 of 6\n"
 
 
 @pytest.mark.parametrize(
@@ -66,8 +66,8 @@ def test_a_mistake_is_one_line(pretrain, arguments, message):
     failed(pretrain(*arguments), message)
 
 
-def test_settings_are_printed_as_a_file_that_can_be_given(pretrain, place):
+def test_settings_are_printed_as_a_file_that_can_be_given(pretrain, directory):
     printed = succeeded(pretrain("--settings", "--batch-size", "12"))
-    (place / "printed.toml").write_text(printed)
+    (directory / "printed.toml").write_text(printed)
     assert "batch_size = 12  # sequences per step" in printed
     assert succeeded(pretrain("--settings", config="printed.toml")) == printed

@@ -1,4 +1,4 @@
-"""Two ranks learn what one rank with all the lanes learns, and a lost rank ends the run."""
+"""Training on two ranks, and a rank that is lost."""
 
 import json
 import multiprocessing
@@ -11,10 +11,9 @@ import torch._dynamo
 
 from elmokit.errors import ConfigError, RankError
 from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.distributed import Ranks
-from elmokit.pretrain.run import Run
+from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.settings import PretrainingSettings
-from elmokit.pretrain.trainer import pretrain
+from elmokit.pretrain.trainer import Trainer, pretrain
 from made import make_corpus
 
 SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3
@@ -40,15 +39,15 @@ SETTINGS = PretrainingSettings(
 def train(folder, out, environment, lose):
     os.environ |= environment
 
-    update = Run.update
+    train_step = Trainer.train_step
 
-    def update_or_die(run):
-        if run.done == 4:
+    def train_step_or_die(trainer):
+        if trainer.step == 4:
             os._exit(3)
-        return update(run)
+        return train_step(trainer)
 
     if lose:
-        Run.update = update_or_die
+        Trainer.train_step = train_step_or_die
     try:
         pretrain(Corpus.open(folder), SETTINGS, out)
     except RankError:
@@ -56,7 +55,7 @@ def train(folder, out, environment, lose):
 
 
 def run_ranks(folder, out, *, ranks, lost=None):
-    """The exit codes of so many ranks, one of which may be lost on the way."""
+    """The exit codes of the ranks; `lost` is the rank that exits early."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -80,16 +79,16 @@ def weights_of(out):
     return torch.load(out / "checkpoint.pt", weights_only=True)["weights"]
 
 
-def test_two_ranks_are_one_with_all_the_lanes_even_after_a_loss(tmp_path):
+def test_two_ranks_train_the_weights_of_one_even_after_a_lost_rank(tmp_path):
     folder = make_corpus(tmp_path / "corpus", SENTENCES, valid=SENTENCES[:3])
     one, two = tmp_path / "one", tmp_path / "two"
     assert run_ranks(folder, one, ranks=1) == [0]
     assert run_ranks(folder, two, ranks=2, lost=1) == [1, 3]
-    assert torch.load(two / "checkpoint.pt", weights_only=True)["update"] < 8
+    assert torch.load(two / "checkpoint.pt", weights_only=True)["step"] < 8
     assert run_ranks(folder, two, ranks=2) == [0, 0]
-    alone, together = weights_of(one), weights_of(two)
-    for name, weight in alone.items():
-        torch.testing.assert_close(weight, together[name], atol=1e-5, rtol=0)
+    single, pair = weights_of(one), weights_of(two)
+    for name, weight in single.items():
+        torch.testing.assert_close(weight, pair[name], atol=1e-5, rtol=0)
     updates = [
         [json.loads(line)["update"] for line in (out / "log.jsonl").read_text().splitlines()]
         for out in (one, two)
@@ -97,7 +96,7 @@ def test_two_ranks_are_one_with_all_the_lanes_even_after_a_loss(tmp_path):
     assert updates[0] == updates[1]
 
 
-def test_lanes_that_ranks_cannot_share_are_refused():
+def test_a_batch_size_that_ranks_cannot_share_is_refused():
     with pytest.raises(ConfigError, match="multiple of 4"):
-        Ranks(1, 4).share(6)
-    assert Ranks(1, 4).share(8) == slice(2, 4)
+        ProcessGroup(1, 4).rows(6)
+    assert ProcessGroup(1, 4).rows(8) == slice(2, 4)

@@ -1,4 +1,4 @@
-"""Rows cover a window once, in the order of reading, and lanes find their states again."""
+"""Segments of a window: rows split where their state is reset."""
 
 import numpy as np
 from hypothesis import given
@@ -7,28 +7,30 @@ from hypothesis import strategies as st
 from elmokit.pretrain.loss import Segments
 
 
-@given(lanes=st.integers(1, 6), steps=st.integers(1, 8), seed=st.integers(0, 999))
-def test_rows_cover_the_window_and_cut_it_only_where_asked(lanes, steps, seed):
-    resets = np.random.default_rng(seed).random((lanes, steps)) < 0.3
+@given(num_rows=st.integers(1, 6), steps=st.integers(1, 8), seed=st.integers(0, 999))
+def test_segments_cover_the_window_and_split_only_at_resets(num_rows, steps, seed):
+    resets = np.random.default_rng(seed).random((num_rows, steps)) < 0.3
     segments = Segments.of(resets)
-    assert sorted(segments.tokens.tolist()) == list(range(lanes * steps))
-    assert sum(segments.sizes) == lanes * steps
-    assert segments.sizes == sorted(segments.sizes, reverse=True)
+    assert sorted(segments.tokens.tolist()) == list(range(num_rows * steps))
+    assert sum(segments.batch_sizes) == num_rows * steps
+    assert segments.batch_sizes == sorted(segments.batch_sizes, reverse=True)
 
-    # Follow each row through its steps.
+    # Follow each segment through its steps.
     begin = 0
-    row_of, place_in_row = {}, {}
-    for step, size in enumerate(segments.sizes):
-        for row, token in enumerate(segments.tokens[begin : begin + size].tolist()):
-            row_of[token], place_in_row[token] = row, step
+    segment_of, step_in_segment = {}, {}
+    for step, size in enumerate(segments.batch_sizes):
+        for segment, token in enumerate(segments.tokens[begin : begin + size].tolist()):
+            segment_of[token], step_in_segment[token] = segment, step
         begin += size
-    for token in range(lanes * steps):
-        lane, step = divmod(token, steps)
-        assert segments.lanes[row_of[token]] == lane
-        if step > 0 and not resets[lane, step]:
-            assert row_of[token] == row_of[token - 1]
-            assert place_in_row[token] == place_in_row[token - 1] + 1
+    for token in range(num_rows * steps):
+        row, step = divmod(token, steps)
+        assert segments.rows[segment_of[token]] == row
+        if step > 0 and not resets[row, step]:
+            assert segment_of[token] == segment_of[token - 1]
+            assert step_in_segment[token] == step_in_segment[token - 1] + 1
         else:
-            assert place_in_row[token] == 0
-            assert segments.fresh[row_of[token]] == resets[lane, step]
-    assert [row_of[lane * steps + steps - 1] for lane in range(lanes)] == segments.last.tolist()
+            assert step_in_segment[token] == 0
+            assert segments.is_reset[segment_of[token]] == resets[row, step]
+    assert [
+        segment_of[row * steps + steps - 1] for row in range(num_rows)
+    ] == segments.last.tolist()

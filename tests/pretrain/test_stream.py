@@ -50,9 +50,11 @@ def as_bilm_tf(ids, corpus):
     ],
 )
 def test_windows_are_those_of_bilm_tf(corpus, direction, expected):
-    stream = Stream(corpus.shards, lanes=2, steps=3, direction=direction, shuffle="none")
+    stream = Stream(
+        corpus.shards, batch_size=2, sequence_length=3, direction=direction, shuffle="none"
+    )
     for inputs, targets in expected:
-        window = stream.window()
+        window = stream.next_window()
         assert as_bilm_tf(window.inputs, corpus) == inputs
         assert as_bilm_tf(window.targets, corpus) == targets
 
@@ -68,9 +70,11 @@ def numbers(tmp_path_factory):
 @pytest.mark.parametrize("shuffle", ["sentences", "shards", "none"])
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_an_epoch_predicts_every_word_once(numbers, shuffle, direction):
-    stream = Stream(numbers.shards, lanes=1, steps=1, direction=direction, shuffle=shuffle)
+    stream = Stream(
+        numbers.shards, batch_size=1, sequence_length=1, direction=direction, shuffle=shuffle
+    )
     predictions = numbers.words + numbers.sentences
-    seen = [int(stream.window().targets[0, 0]) for _ in range(predictions)]
+    seen = [int(stream.next_window().targets[0, 0]) for _ in range(predictions)]
     words = sorted(word for word in seen if word > 2)
     assert words == list(range(3, 3 + numbers.words))
     assert seen.count(1 if direction == "forward" else 0) == numbers.sentences
@@ -78,8 +82,8 @@ def test_an_epoch_predicts_every_word_once(numbers, shuffle, direction):
 
 def test_epochs_differ_in_order_and_seeds_too(numbers):
     def first(seed, skip):
-        stream = Stream(numbers.shards, lanes=1, steps=10, seed=seed)
-        windows = [stream.window().targets.tolist() for _ in range(skip + 3)]
+        stream = Stream(numbers.shards, batch_size=1, sequence_length=10, seed=seed)
+        windows = [stream.next_window().targets.tolist() for _ in range(skip + 3)]
         return windows[-3:]
 
     an_epoch = (numbers.words + numbers.sentences) // 10
@@ -90,21 +94,25 @@ def test_epochs_differ_in_order_and_seeds_too(numbers):
 
 def test_both_directions_read_the_same_sentences(numbers):
     streams = [
-        Stream(numbers.shards, lanes=3, steps=11, direction=d) for d in ("forward", "backward")
+        Stream(numbers.shards, batch_size=3, sequence_length=11, direction=d)
+        for d in ("forward", "backward")
     ]
     for _ in range(20):
-        forward, backward = (stream.window() for stream in streams)
+        forward, backward = (stream.next_window() for stream in streams)
         assert (forward.starts == backward.starts).all()
 
 
-@given(lanes=st.integers(1, 7), steps=st.integers(1, 9), before=st.integers(0, 60))
-def test_a_stream_goes_on_where_another_stood(numbers, lanes, steps, before):
-    first, second = (Stream(numbers.shards, lanes=lanes, steps=steps, seed=5) for _ in range(2))
+@given(batch_size=st.integers(1, 7), length=st.integers(1, 9), before=st.integers(0, 60))
+def test_a_stream_continues_at_the_position_of_another(numbers, batch_size, length, before):
+    first, second = (
+        Stream(numbers.shards, batch_size=batch_size, sequence_length=length, seed=5)
+        for _ in range(2)
+    )
     for _ in range(before):
-        first.window()
+        first.next_window()
     second.seek(first.position)
     for _ in range(5):
-        here, there = first.window(), second.window()
+        here, there = first.next_window(), second.next_window()
         assert (here.inputs == there.inputs).all()
         assert (here.targets == there.targets).all()
 
@@ -115,13 +123,13 @@ from pathlib import Path
 from elmokit.pretrain.stream import Stream
 folder, megabytes = Path(sys.argv[1]), int(sys.argv[2])
 shards = sorted(folder.glob("*.npy"))
-stream = Stream(shards, lanes=64, steps=500)
-stream.window()
+stream = Stream(shards, batch_size=64, sequence_length=500)
+stream.next_window()
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 limit = pages * resource.getpagesize() + megabytes * 2**20
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 while stream.position["epoch"] == 0:
-    stream.window()
+    stream.next_window()
 print(sum(shard.stat().st_size for shard in shards) >= 10 * megabytes * 2**20)
 """
 

@@ -41,7 +41,7 @@ def pretrain(
     """
     from elmokit import formats  # noqa: PLC0415  (torch takes seconds)
     from elmokit.pretrain.corpus import Corpus  # noqa: PLC0415
-    from elmokit.pretrain.dry_run import estimate  # noqa: PLC0415
+    from elmokit.pretrain.dry_run import dry_run as estimate  # noqa: PLC0415
     from elmokit.pretrain.settings import read_settings  # noqa: PLC0415
     from elmokit.pretrain.trainer import pretrain as train  # noqa: PLC0415
 
@@ -54,4 +54,4 @@ def pretrain(
     if dry_run:
         typer.echo(estimate(corpus, chosen, out, init_from=source, device=device))
         return
-    train(corpus, chosen, out, init_from=source, device=device, tell=tell)
+    train(corpus, chosen, out, init_from=source, device=device, report=tell)

@@ -58,7 +58,7 @@ def train(
     Example: elmo train ner --train train.conll --dev dev.conll --out ner --elmo both
     """
     from elmokit.embedder import Embedder  # noqa: PLC0415
-    from elmokit.pretrain.finetune import adapt as read_first  # noqa: PLC0415
+    from elmokit.pretrain.finetune import finetune  # noqa: PLC0415
     from elmokit.settings import to_toml  # noqa: PLC0415
     from elmokit.tasks.catalog import TASKS  # noqa: PLC0415
     from elmokit.tasks.folder import text_for  # noqa: PLC0415
@@ -89,7 +89,7 @@ def train(
     if elmo is not None and times:
         known, text = elmo.pretrained, text_for(elmo, chosen, settings, learnt)
         own = out if out.name not in ("", "..") else out.resolve()  # . has a name too
-        read = read_first(known, text, f"{own}.elmo", epochs=times, device=device, tell=tell)
+        read = finetune(known, text, f"{own}.elmo", epochs=times, device=device, report=tell)
         elmo = Embedder(read, device=device)
     trained = learn(
         chosen, learnt, judged, out, settings=settings, elmo=elmo, device=device, tell=tell
@@ -100,11 +100,11 @@ def train(
 
 def _times(task: "Task", elmo: "Embedder", given: int | None) -> int:
     """How often the biLM first reads the text; unless it is told to, only one that can."""
-    from elmokit.pretrain.finetune import lacking  # noqa: PLC0415
+    from elmokit.pretrain.finetune import missing_for_finetuning  # noqa: PLC0415
 
     if given is not None:
         return given
-    if task.adapt and (lack := lacking(elmo.pretrained)):
-        tell(f"the biLM has no {lack}, so it does not first read the text")
+    if task.adapt and (missing := missing_for_finetuning(elmo.pretrained)):
+        tell(f"the biLM has no {missing}, so it does not first read the text")
         return 0
     return task.adapt

@@ -109,6 +109,11 @@ def _load_folder(folder: Path, tokenizer: str | None) -> Pretrained:
         folder = folder / "model"
     if (folder / native.CONFIG).is_file() and (folder / native.WEIGHTS).is_file():
         return native.read_native(folder, tokenizer=tokenizer)
+    if (folder / "checkpoint.pt").is_file() and (folder / "settings.toml").is_file():
+        raise FormatError(
+            f"{folder}: this pretraining run has not saved a model yet; it saves the first one "
+            "after its first validation (see validation_interval in settings.toml)"
+        )
     options = _only(folder, sorted(folder.glob("*options*.json")), "options file (*options*.json)")
     weights = _only(
         folder, sorted([*folder.glob("*.hdf5"), *folder.glob("*.h5")]), "weights file (*.hdf5)"

@@ -1,8 +1,9 @@
-"""A dry run: parameters, memory and time of a run before it begins."""
+"""A dry run: parameters, memory and time of a run before it starts."""
 
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,19 +14,20 @@ from elmokit.atomic import write_checkpoint
 from elmokit.errors import FormatError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.memory import peak_bytes
-from elmokit.pretrain.checkpoint import NAME
 from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.init_from import inherit
-from elmokit.pretrain.run import Run
-from elmokit.pretrain.run_dir import RunFolder
+from elmokit.pretrain.init_from import copy_weights
+from elmokit.pretrain.run_dir import CHECKPOINT, RunDirectory
 from elmokit.pretrain.settings import PretrainingSettings
-from elmokit.pretrain.validation import validate
+from elmokit.pretrain.trainer import Trainer
+from elmokit.pretrain.validation import sample_sentences, validate
 from elmokit.threads import find_device
 
-_UPDATES_TIMED = 3
+# Steps are timed for so long, and validation on so many words.
+_SECONDS_TIMED, _MOST_STEPS_TIMED = 4.0, 50
+_WORDS_TIMED = 2000
 
 
-def estimate(
+def dry_run(
     corpus: Corpus,
     settings: PretrainingSettings,
     out: str | Path,
@@ -33,68 +35,122 @@ def estimate(
     init_from: Pretrained | None = None,
     device: str | torch.device = "cpu",
 ) -> str:
-    """Parameters, memory, updates and time, after everything was tried that can fail later.
+    """Parameters, memory, steps and time, after trying everything that can fail later.
 
-    Every shard is read, a few updates are done, a held-out sentence is scored, and a checkpoint is
+    Every shard is read, a few steps are done, held-out sentences are scored, and a checkpoint is
     written beside `out` and removed.
     """
-    RunFolder(Path(out), writes=False).check(corpus, settings)
-    for shard in corpus.shards:
-        ids = np.load(shard, mmap_mode="r")
-        if not 0 <= ids.min() <= ids.max() < corpus.types:
-            raise FormatError(f"{shard}: has ids that no word has; prepare the text again")
-    run = Run(corpus, settings, device=find_device(device))
-    told = [] if init_from is None else [inherit(run.pretrained, init_from)]
-    run.update()
+    checkpoint = RunDirectory(Path(out), writes=False).read_checkpoint(corpus, settings)
+    _check_shards(corpus)
+    trainer = Trainer(corpus, settings, device=find_device(device))
+    lines = []
+    if checkpoint is not None:
+        trainer.resume(checkpoint)
+        lines.append(f"resuming after step {trainer.step:,} of {trainer.total_steps:,}")
+    elif init_from is not None:
+        lines.append(copy_weights(init_from, trainer.pretrained))
+    steps_left = trainer.total_steps - trainer.step
+    step_seconds = _time_steps(trainer)
+    validation_seconds = _time_validation(trainer, steps_left)
     started = time.perf_counter()
-    for _ in range(_UPDATES_TIMED):
-        run.update()
-    seconds = (time.perf_counter() - started) / _UPDATES_TIMED
-    validate(run.pretrained, corpus.valid[:2])
-    size = _write_once(run, Path(out))
+    checkpoint_bytes = _write_once(trainer, Path(out))
+    saving_seconds = time.perf_counter() - started
 
-    counts = {
-        "encoder": run.model.bilm.encoder,
-        "readers": run.model.bilm.lstms,
-        "softmax": run.model.softmax,
+    training_seconds = step_seconds * steps_left
+    seconds = training_seconds + validation_seconds
+    if settings.checkpoint_minutes > 0:
+        seconds += saving_seconds * (1 + seconds / (60 * settings.checkpoint_minutes))
+    else:
+        seconds += saving_seconds * steps_left
+    modules = {
+        "encoder": trainer.model.bilm.encoder,
+        "LSTMs": trainer.model.bilm.lstms,
+        "softmax": trainer.model.softmax,
     }
     parameters = {
-        name: sum(p.numel() for p in part.parameters()) for name, part in counts.items() if part
+        name: sum(p.numel() for p in module.parameters())
+        for name, module in modules.items()
+        if module is not None
     }
-    hours = seconds * run.updates / 3600
     peak = peak_bytes()
     memory = "" if peak is None else f"{peak / 2**20:,.0f} MB at most so far; "
     return "\n".join(
         [
-            *told,
+            *lines,
             f"text: {corpus.words:,} words, {corpus.sentences:,} sentences, "
             f"{len(corpus.vocabulary):,} words to predict; "
             f"{len(corpus.valid):,} sentences held out",
             "parameters: "
             + ", ".join(f"{name} {count:,}" for name, count in parameters.items())
             + f"; {sum(parameters.values()):,} in all",
-            f"memory: {memory}a checkpoint takes {size / 2**20:,.0f} MB",
-            f"updates: {run.updates:,} of {run.words_per_update:,} words, "
-            f"{run.updates_per_epoch:,.0f} for all the text once",
-            f"time: {run.words_per_update / seconds:,.0f} tokens/s, {hours:,.1f} hours without "
-            "validation",
+            f"memory: {memory}a checkpoint takes {checkpoint_bytes / 2**20:,.0f} MB",
+            f"steps: {steps_left:,} of {trainer.words_per_step:,} words, "
+            f"{trainer.steps_per_epoch:,.0f} in an epoch",
+            f"time: {_duration(seconds)}, of which {_duration(validation_seconds)} for validation; "
+            f"{trainer.words_per_step / step_seconds:,.0f} tokens/s",
         ]
     )
 
 
-def _write_once(run: Run, out: Path) -> int:
-    """The bytes of a checkpoint, after it was written where the run will be kept."""
-    place = next(folder for folder in (out, *out.absolute().parents) if folder.is_dir())
+def _check_shards(corpus: Corpus) -> None:
+    for shard in corpus.shards:
+        ids = np.load(shard, mmap_mode="r")
+        if not 0 <= ids.min() <= ids.max() < corpus.types:
+            raise FormatError(f"{shard}: has ids that no word has; prepare the text again")
+
+
+def _time_steps(trainer: Trainer) -> float:
+    """Seconds per step; the first, which is slower, is not timed."""
+    trainer.train_step()
+    started, steps = time.perf_counter(), 0
+    while steps < _MOST_STEPS_TIMED:
+        for _ in range(trainer.settings.encoder_every):  # so that encoder steps have their share
+            trainer.train_step()
+            steps += 1
+        if time.perf_counter() - started > _SECONDS_TIMED:
+            break
+    return (time.perf_counter() - started) / steps
+
+
+def _time_validation(trainer: Trainer, steps_left: int) -> float:
+    """Seconds of all validations, the last of which is of all held-out text."""
+    valid, settings = trainer.corpus.valid, trainer.settings
+    if not valid:
+        return 0.0
+    timed = sample_sentences(valid, _WORDS_TIMED)
+    started = time.perf_counter()
+    validate(trainer.pretrained, timed)
+    seconds_per_word = (time.perf_counter() - started) / _count_words(timed)
+    interval = settings.validation_interval or steps_left
+    validations = -(-steps_left // interval) if steps_left else 0
+    words = _count_words(sample_sentences(valid, settings.validation_words))
+    return seconds_per_word * (validations * words + _count_words(valid))
+
+
+def _count_words(sentences: Sequence[Sequence[str]]) -> int:
+    return sum(map(len, sentences))
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} m" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60:02d} m"
+
+
+def _write_once(trainer: Trainer, out: Path) -> int:
+    """The size of a checkpoint, after writing one and the model where the run will be."""
+    parent = next(path for path in (out, *out.absolute().parents) if path.is_dir())
     try:
-        with tempfile.TemporaryDirectory(prefix=".elmokit.", dir=place) as folder:
-            write_checkpoint(vars(run.checkpoint()), Path(folder, NAME))
-            formats.save(run.pretrained, Path(folder, "model"))
-            size = (Path(folder) / NAME).stat().st_size
+        with tempfile.TemporaryDirectory(prefix=".elmokit.", dir=parent) as directory:
+            write_checkpoint(vars(trainer.checkpoint()), Path(directory, CHECKPOINT))
+            formats.save(trainer.pretrained, Path(directory, "model"))
+            size = Path(directory, CHECKPOINT).stat().st_size
     except OSError as error:
-        raise OutputError(f"{place}: cannot be written ({error.strerror or error})") from None
-    free = shutil.disk_usage(place).free
+        raise OutputError(f"{parent}: cannot be written ({error.strerror or error})") from None
+    free = shutil.disk_usage(parent).free
     if free < 3 * size:  # two checkpoints while one replaces the other, and the model
         raise OutputError(
-            f"{place}: {free / 2**20:,.0f} MB are free, but a run needs {3 * size / 2**20:,.0f} MB"
+            f"{parent}: {free / 2**20:,.0f} MB are free, but a run needs {3 * size / 2**20:,.0f} MB"
         )
     return size

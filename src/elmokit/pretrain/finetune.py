@@ -20,53 +20,54 @@ from elmokit.pretrain.settings import PretrainingSettings, names_of_0_1
 from elmokit.pretrain.trainer import pretrain
 from elmokit.vocab import write_vocabulary
 
-_READ = "read.txt"  # in the model's folder: what it began with and what it has read
-# By these, 164,000 words of film reviews took a perplexity of 198 to 105 (docs/log.md).
-_LANES, _STEPS, _RATE, _DROPOUT = 64, 24, 0.0005, 0.1
-_UPDATES = 50  # of an epoch, at least: few sentences are read in few lanes
+# In the model's directory: a digest of the source model, the text and the settings.
+_DIGEST = "read.txt"
+# With these, 164,000 words of film reviews took the perplexity from 198 to 105.
+_BATCH_SIZE, _SEQUENCE_LENGTH, _LEARNING_RATE, _DROPOUT = 64, 24, 0.0005, 0.1
+_MIN_STEPS_PER_EPOCH = 50  # few sentences make small batches
 
 
-def lacking(source: Pretrained) -> str:
-    """What a model has not and would need to read on; nothing if it can."""
+def missing_for_finetuning(source: Pretrained) -> str:
+    """What a model lacks that fine-tuning needs, "softmax" or "vocabulary"; "" if nothing."""
     if source.model.softmax is None:
         return "softmax"
     return "" if source.vocabulary is not None else "vocabulary"
 
 
-def adapt(
+def finetune(
     source: Pretrained,
     sentences: Sequence[Sequence[str]],
     out: str | Path,
     *,
     epochs: float,
     device: str | torch.device = "cpu",
-    tell: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> Pretrained:
-    """The model after it has read sentences, spelled as its own text, so many times.
+    """Train a model further on sentences that are tokenized as its own text was.
 
-    As most biLMs of the paper did with a task's text before its head learnt. The model stands in
-    `out`, and is taken from there when it is asked for again; killed and called again, this goes
-    on. It needs a softmax and its vocabulary: where it begins is what it knows of predicting words.
+    Most biLMs of the paper were fine-tuned on a task's text before its head was trained. The model
+    is saved in `out`, and loaded from there when the same is asked for again; a call that was
+    killed is resumed by the next one. The source needs a softmax and its vocabulary.
     """
     out = Path(out)
-    if lack := lacking(source):
-        raise InputError(f"the model has no {lack}, so it cannot read on; say adapt 0")
+    if missing := missing_for_finetuning(source):
+        raise InputError(f"the model has no {missing}, so it cannot be fine-tuned; use it as it is")
     assert source.vocabulary is not None
     if not any(map(len, sentences)):
-        raise InputError("there is no sentence for the model to read")
+        raise InputError("there is no sentence to fine-tune the model on")
     settings = _settings(source, sentences, epochs)
-    read = reading_of(source, sentences, epochs=epochs)
+    digest = finetuning_digest(source, sentences, epochs=epochs)
     if out.exists():
-        if not (out / _READ).is_file() or (out / _READ).read_text("utf-8") != read:
+        if not (out / _DIGEST).is_file() or (out / _DIGEST).read_text("utf-8") != digest:
             raise InputError(
-                f"{out}: exists, and is not this model after it has read these sentences; delete "
-                "it, or name another folder"
+                f"{out}: exists, and is not this model fine-tuned on these sentences; delete it, "
+                "or name another folder"
             )
         return formats.load(out)
 
-    work = out.with_name(f".{out.name}.{read[:8]}.unfinished")
+    work = out.with_name(f".{out.name}.{digest[:8]}.unfinished")
     work.mkdir(parents=True, exist_ok=True)
-    with DirectoryLock(work, f"{out}: another process makes it; wait for its end"):
+    with DirectoryLock(work, f"{out}: another process is writing it; wait until it has ended"):
         text, words = work / "sentences.txt", work / "words.txt"
         if not (work / "corpus").exists():
             text.write_text("".join(" ".join(s) + "\n" for s in sentences), "utf-8")
@@ -80,26 +81,28 @@ def adapt(
             skip_bad=True,
             show_progress_bar=False,
         )
-        pretrain(corpus, settings, work / "run", init_from=source, device=device, tell=tell)
-        adapted = formats.load(work / "run" / "model")
+        pretrain(corpus, settings, work / "run", init_from=source, device=device, report=report)
+        finetuned = formats.load(work / "run" / "model")
         shutil.rmtree(work / "model", ignore_errors=True)  # of a call that was killed
-        formats.save(replace(adapted, tokenizer=source.tokenizer), work / "model")
-        (work / "model" / _READ).write_text(read, "utf-8")
+        formats.save(replace(finetuned, tokenizer=source.tokenizer), work / "model")
+        (work / "model" / _DIGEST).write_text(digest, "utf-8")
     rename_atomically(work / "model", out)
     shutil.rmtree(work)
     return formats.load(out)
 
 
-def reading_of(source: Pretrained, sentences: Sequence[Sequence[str]], *, epochs: float) -> str:
-    """A digest of what a model that `adapt` makes began with, has read, and how."""
+def finetuning_digest(
+    source: Pretrained, sentences: Sequence[Sequence[str]], *, epochs: float
+) -> str:
+    """A digest of all that decides what `finetune` makes."""
     settings = _settings(source, sentences, epochs)
-    known = (
+    inputs = (
         source.fingerprint(),
         source.tokenizer,
         names_of_0_1(asdict(settings)),
         [*map(tuple, sentences)],
     )
-    return hashlib.sha256(repr(known).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(repr(inputs).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _settings(
@@ -112,13 +115,13 @@ def _settings(
     return PretrainingSettings(
         **_shape(source.model.bilm.config),
         **softmax,
-        batch_size=max(1, min(_LANES, words // (_STEPS * _UPDATES))),
-        sequence_length=_STEPS,
+        batch_size=max(1, min(_BATCH_SIZE, words // (_SEQUENCE_LENGTH * _MIN_STEPS_PER_EPOCH))),
+        sequence_length=_SEQUENCE_LENGTH,
         reset_probability=0.9,
         epochs=epochs,
         dropout=_DROPOUT,
         optimizer="adamw",
-        learning_rate=_RATE,
+        learning_rate=_LEARNING_RATE,
         warmup_steps=10,
         schedule="linear",
         num_sampled=4096,
@@ -127,7 +130,7 @@ def _settings(
 
 
 def _shape(bilm: BiLMConfig) -> dict[str, Any]:
-    """The settings by which a run has a biLM of that shape."""
+    """The settings that give a biLM this configuration."""
     shape: dict[str, Any] = {
         "projection_size": bilm.projection_size,
         "cell_size": bilm.cell_size,

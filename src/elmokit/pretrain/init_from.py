@@ -1,4 +1,4 @@
-"""Initial weights from a pretrained model, its vocabulary remapped."""
+"""Initial weights from a pretrained model, with its vocabulary mapped to the new one."""
 
 from dataclasses import fields
 
@@ -9,96 +9,100 @@ from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
 
-Rows = tuple[Tensor, Tensor]  # a table of the new model, and one of the old
 
+def copy_weights(source: Pretrained, target: Pretrained) -> str:
+    """Copy the weights of a model to a new one; returns a sentence on what was copied.
 
-def inherit(heir: Pretrained, source: Pretrained) -> str:
-    """Give a new model the weights of another; back comes what was given, for people to read.
-
-    Of the softmax and of a word-level model's table, the rows of words that both know are taken.
+    Of the softmax and of word embeddings, the rows of words in both vocabularies are copied.
     """
-    _check_shapes(heir, source)
-    ours, theirs = heir.model.bilm, source.model.bilm
+    _check_shapes(source, target)
+    old_bilm, new_bilm = source.model.bilm, target.model.bilm
     with torch.no_grad():
-        for name, parameter in ours.named_parameters():
-            if not name.startswith("encoder.") or ours.config.characters is not None:
-                parameter.copy_(theirs.get_parameter(name))
-    told = "the readers and the encoder were taken"
-    if heir.vocabulary is None or source.vocabulary is None:
-        return f"{told}; the source has no vocabulary, so its words' predictions were not"
+        for name, parameter in new_bilm.named_parameters():
+            if not name.startswith("encoder.") or new_bilm.config.characters is not None:
+                parameter.copy_(old_bilm.get_parameter(name))
+    copied = "copied the LSTMs and the encoder"
+    if target.vocabulary is None or source.vocabulary is None:
+        return f"{copied}; the softmax starts anew, because the source has no vocabulary"
 
-    shared = [word for word in heir.vocabulary if word in source.vocabulary]
-    mine = torch.from_numpy(heir.vocabulary.ids(shared))
-    yours = torch.from_numpy(source.vocabulary.ids(shared))
-    pairs: list[Rows] = []
-    if ours.config.vocabulary_size is not None:
-        tables = [b.encoder.get_parameter("embedding.weight") for b in (ours, theirs)]
-        pairs.append((tables[0][1:], tables[1][1:]))
-    new, old = heir.model.softmax, source.model.softmax
+    shared = [word for word in target.vocabulary if word in source.vocabulary]
+    new_ids = torch.from_numpy(target.vocabulary.ids(shared))
+    old_ids = torch.from_numpy(source.vocabulary.ids(shared))
+    pairs: list[tuple[Tensor, Tensor]] = []  # of the new model and of the old one
+    if new_bilm.config.vocabulary_size is not None:
+        new_table, old_table = (
+            bilm.encoder.get_parameter("embedding.weight") for bilm in (new_bilm, old_bilm)
+        )
+        pairs.append((new_table[1:], old_table[1:]))
+    new, old = target.model.softmax, source.model.softmax
     if isinstance(new, Softmax) and isinstance(old, Softmax):
         pairs += [(new.weight, old.weight), (new.bias, old.bias)]
-    for ours_, theirs_ in pairs:
-        _take_rows(ours_, mine, theirs_, yours)
-    taken = len(shared)
+    for new_rows, old_rows in pairs:
+        _copy_rows(new_rows, new_ids, old_rows, old_ids)
+    num_copied = len(shared)
     if isinstance(new, AdaptiveSoftmax) and isinstance(old, AdaptiveSoftmax):
-        taken = _take_classes(new, mine, old, yours)
+        num_copied = _copy_clusters(new, new_ids, old, old_ids)
     elif not pairs:
-        return f"{told}; its softmax is missing or of another kind, so it was not"
-    return f"{told}, and what was learnt of {taken:,} of {len(heir.vocabulary):,} words"
+        return f"{copied}; the softmax starts anew, because the source has none of this kind"
+    return f"{copied}, and the softmax of {num_copied:,} of {len(target.vocabulary):,} words"
 
 
-def _take_classes(new: AdaptiveSoftmax, mine: Tensor, old: AdaptiveSoftmax, yours: Tensor) -> int:
-    """Take what an adaptive softmax knows of its classes, and of words that are in the same one.
+def _copy_clusters(
+    new: AdaptiveSoftmax, new_ids: Tensor, old: AdaptiveSoftmax, old_ids: Tensor
+) -> int:
+    """Copy the clusters of an adaptive softmax, and the words that are in the same cluster again.
 
-    In another class a word's vector has another size: its row stays new. Back comes how many words
-    were taken.
+    In another cluster a word's vector has another size: its row starts anew. Returns how many words
+    were copied.
     """
     if len(new.cutoffs) != len(old.cutoffs):
         raise InputError(
-            f"the model to begin with has the cutoffs {old.cutoffs}, this run {new.cutoffs}; give "
+            f"the model to start from has the cutoffs {old.cutoffs}, this run {new.cutoffs}; give "
             "this run as many"
         )
-    for ours, theirs in zip(_of_classes(new), _of_classes(old), strict=True):
-        ours.copy_(theirs)
-    class_of_mine, class_of_yours = (
+    for new_tensor, old_tensor in zip(_cluster_tensors(new), _cluster_tensors(old), strict=True):
+        new_tensor.copy_(old_tensor)
+    new_clusters, old_clusters = (
         torch.bucketize(ids, torch.tensor(softmax.cutoffs), right=True)
-        for ids, softmax in ((mine, new), (yours, old))
+        for ids, softmax in ((new_ids, new), (old_ids, old))
     )
-    same = class_of_mine == class_of_yours
+    is_same = new_clusters == old_clusters
     starts = zip((0, *new.cutoffs), (0, *old.cutoffs), strict=True)
-    for place, (start, other_start) in enumerate(starts):
-        both = same & (class_of_mine == place)
-        for ours, theirs in zip(_of_words(new, place), _of_words(old, place), strict=True):
-            _take_rows(ours, mine[both] - start, theirs, yours[both] - other_start)
-    return int(same.sum())
+    for cluster, (new_start, old_start) in enumerate(starts):
+        both = is_same & (new_clusters == cluster)
+        for new_rows, old_rows in zip(
+            _word_tensors(new, cluster), _word_tensors(old, cluster), strict=True
+        ):
+            _copy_rows(new_rows, new_ids[both] - new_start, old_rows, old_ids[both] - old_start)
+    return int(is_same.sum())
 
 
-def _of_classes(softmax: AdaptiveSoftmax) -> list[Tensor]:
-    """What an adaptive softmax knows of its classes: their own rows, and how vectors shrink."""
+def _cluster_tensors(softmax: AdaptiveSoftmax) -> list[Tensor]:
+    """The weights of the clusters themselves, and of the projections into them."""
     head, first = softmax.classes.head, softmax.cutoffs[0]
-    shrinks = [tail.get_parameter("0.weight").detach() for tail in softmax.classes.tail]
-    return [head.weight.detach()[first:], head.bias.detach()[first:], *shrinks]
+    projections = [tail.get_parameter("0.weight").detach() for tail in softmax.classes.tail]
+    return [head.weight.detach()[first:], head.bias.detach()[first:], *projections]
 
 
-def _of_words(softmax: AdaptiveSoftmax, place: int) -> list[Tensor]:
-    """The tables of the words of a class, a row a word; class 0 is that of the commonest."""
-    if place > 0:
-        return [softmax.classes.tail[place - 1].get_parameter("1.weight").detach()]
+def _word_tensors(softmax: AdaptiveSoftmax, cluster: int) -> list[Tensor]:
+    """The weights of the words in a cluster, a row per word; the commonest are in cluster 0."""
+    if cluster > 0:
+        return [softmax.classes.tail[cluster - 1].get_parameter("1.weight").detach()]
     head = softmax.classes.head
     return [head.weight.detach(), head.bias.detach()]
 
 
-def _take_rows(new: Tensor, mine: Tensor, old: Tensor, yours: Tensor) -> None:
+def _copy_rows(new: Tensor, new_ids: Tensor, old: Tensor, old_ids: Tensor) -> None:
     with torch.no_grad():
-        new[mine.to(new.device)] = old[yours.to(old.device)].to(new)
+        new[new_ids.to(new.device)] = old[old_ids.to(old.device)].to(new)
 
 
-def _check_shapes(heir: Pretrained, source: Pretrained) -> None:
-    ours, theirs = heir.model.bilm.config, source.model.bilm.config
-    for field in fields(ours):
-        mine, other = getattr(ours, field.name), getattr(theirs, field.name)
-        if mine != other and field.name != "table_words":
+def _check_shapes(source: Pretrained, target: Pretrained) -> None:
+    old_config, new_config = source.model.bilm.config, target.model.bilm.config
+    for field in fields(new_config):
+        new, old = getattr(new_config, field.name), getattr(old_config, field.name)
+        if new != old and field.name != "vocabulary_size":
             raise InputError(
-                f"the model to begin with has {field.name} {other!r}, this run {mine!r}; "
+                f"the model to start from has {field.name} {old!r}, this run {new!r}; "
                 "give this run the same settings"
             )

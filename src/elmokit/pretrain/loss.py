@@ -1,4 +1,4 @@
-"""The loss of a pretraining window, and its gradients."""
+"""The loss of a training window, and its gradients."""
 
 import math
 from collections.abc import Sequence
@@ -17,216 +17,223 @@ from elmokit.model.dropout import Dropout
 from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax, sampled_loss
 from elmokit.threads import allowed_threads, run_side_by_side, torch_threads, using_threads
 
+# With fewer numbers in a layer's cell state, all rows together, the two directions would wait for
+# Python's lock most of the time if they were trained in two threads.
+_NUMBERS_FOR_THREADS = 2**15
+
 
 @dataclass(frozen=True)
 class Segments:
-    """The rows of a window, longest first, and which lanes they belong to.
+    """The rows of a window, split where a state is reset, as packed sequences, longest first.
 
-    A lane that starts afresh in the middle of a window goes on as another row, from zero: so the
-    readers need to know nothing of it.
+    A row that is reset in the middle of a window continues as another segment with a zero state,
+    so the LSTMs need not know about resets.
     """
 
-    tokens: Tensor  # (tokens,), places in the flattened window, step after step
-    sizes: list[int]  # how many rows have a word at each step
-    lanes: Tensor  # (rows,), the lane of each row
-    fresh: Tensor  # (rows,), whether it starts from zero
-    last: Tensor  # (lanes,), the row that each lane ends with
+    tokens: Tensor  # (tokens,), positions in the flattened window, step after step
+    batch_sizes: list[int]  # how many segments have a word at each step
+    rows: Tensor  # (segments,), the row of the window that each segment is part of
+    is_reset: Tensor  # (segments,), whether it starts from a zero state
+    last: Tensor  # (batch_size,), the last segment of each row
 
     @classmethod
     def of(cls, resets: npt.NDArray[np.bool_]) -> "Segments":
-        """The rows of lanes that start afresh at those places, (lanes, steps)."""
-        lanes, steps = resets.shape
-        cuts = resets.copy()
-        cuts[:, 0] = True
-        begins = np.flatnonzero(cuts)
-        lengths = np.diff(np.append(begins, lanes * steps))
+        """The segments of rows that are reset before some words, (batch_size, steps)."""
+        num_rows, steps = resets.shape
+        is_start = resets.copy()
+        is_start[:, 0] = True
+        starts = np.flatnonzero(is_start)
+        lengths = np.diff(np.append(starts, num_rows * steps))
         order = np.argsort(-lengths, kind="stable")
-        sizes = (lengths > np.arange(steps)[:, None]).sum(1)
-        sizes = sizes[sizes > 0]
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        begins = begins[order]
-        tokens = np.concatenate([begins[:size] + step for step, size in enumerate(sizes)])
-        ends = np.searchsorted(np.flatnonzero(cuts), np.arange(1, lanes + 1) * steps) - 1
+        batch_sizes = (lengths > np.arange(steps)[:, None]).sum(1)
+        batch_sizes = batch_sizes[batch_sizes > 0]
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        sorted_starts = starts[order]
+        tokens = np.concatenate(
+            [sorted_starts[:size] + step for step, size in enumerate(batch_sizes)]
+        )
+        last = np.searchsorted(starts, np.arange(1, num_rows + 1) * steps) - 1
         return cls(
             torch.from_numpy(tokens),
-            sizes.tolist(),
-            torch.from_numpy(begins // steps),
-            torch.from_numpy(resets.flatten()[begins]),
-            torch.from_numpy(place[ends]),
+            batch_sizes.tolist(),
+            torch.from_numpy(sorted_starts // steps),
+            torch.from_numpy(resets.flatten()[sorted_starts]),
+            torch.from_numpy(rank[last]),
         )
 
     def to(self, device: torch.device) -> "Segments":
-        """The same rows on a device."""
+        """The segments on a device."""
         return Segments(
             self.tokens.to(device),
-            self.sizes,
-            self.lanes.to(device),
-            self.fresh.to(device),
+            self.batch_sizes,
+            self.rows.to(device),
+            self.is_reset.to(device),
             self.last.to(device),
         )
 
 
-# Readers with fewer numbers in a layer's memory, all lanes together, would wait for Python's lock.
-_NUMBERS_TO_LEARN_AT_ONCE = 2**15
-
-
 @dataclass(frozen=True)
 class DirectionInput:
-    """What one reader reads and is to predict in a step."""
+    """What the LSTMs of one direction read and predict in a window."""
 
-    words: Tensor  # (lanes * steps,), rows of the batch's word types
-    targets: Tensor  # (lanes * steps,), words of the softmax
+    type_rows: Tensor  # (batch_size * steps,), rows of the distinct words' vectors
+    targets: Tensor  # (batch_size * steps,), word ids of the softmax
     segments: Segments
     dropout: Dropout
-    sample: NegativeSample | None  # wrong answers; None for a softmax that needs none
+    negatives: NegativeSample | None  # None for a softmax that needs no sample
 
 
 @dataclass(frozen=True)
-class Learnt:
-    """The loss of each direction, a mean over its words, and the state its lanes end in.
-
-    `faulty` are the lanes of each direction whose own loss is not a finite number.
-    """
+class WindowResult:
+    """The loss of each direction, a mean over its words, and the final state of each row."""
 
     losses: list[float]
     state: State
-    faulty: list[list[int]]
+    not_finite: list[list[int]]  # by direction: the rows whose own loss is not finite
 
 
 def add_gradients(
     model: LanguageModel,
     chars: Tensor,
-    readings: Sequence[DirectionInput],
+    inputs: Sequence[DirectionInput],
     state: State,
     *,
     scale: float,
     sparse: bool,
-    short: bool = False,
-) -> Learnt:
-    """Add to the weights' gradients those of the mean loss of all directions, times `scale`.
+    bfloat16: bool = False,
+) -> WindowResult:
+    """Add the gradients of the mean loss of all directions, times `scale`, to the weights'.
 
-    If `short`, products of the readers and the sampled softmax are bfloat16, sums float32.
+    With `bfloat16`, products of the LSTMs and the sampled softmax are bfloat16, sums float32.
 
-    Each word type is encoded once for both readers, which learn at the same time: what they share,
-    the word vectors and the softmax, is cut off before them and its gradient passed on after them.
+    Each distinct word is encoded once for both directions, which are trained at the same time: the
+    graph is cut between them and what they share, the word vectors and the softmax, whose
+    gradients are computed afterwards.
     """
     bilm = model.bilm
-    # All words in products of milliseconds: torch's own threads gain, and on a busy machine lose
-    # little. A word table has no products.
+    # The character CNN's products take milliseconds: torch's own threads gain, and lose little on a
+    # busy machine. Word embeddings have no products.
     threads = allowed_threads() if isinstance(bilm.encoder, CharacterEncoder) else 1
     with torch_threads(threads):
         types = bilm.encode(chars)
     vectors = types.detach().requires_grad_(types.requires_grad)
-    answers = _Answers.of(model, readings)
-    outputs, memories = list(state.hidden), list(state.cell)
-    losses = [0.0] * len(readings)
-    faulty: list[list[int]] = [[] for _ in readings]
+    softmax = _WindowSoftmax(model, inputs)
+    hidden, cell = list(state.hidden), list(state.cell)
+    losses = [0.0] * len(inputs)
+    not_finite: list[list[int]] = [[] for _ in inputs]
 
-    def learn(direction: int) -> None:
-        reading = readings[direction]
-        segments = reading.segments
-        fresh = segments.fresh[:, None]
-        with torch.autocast(chars.device.type, torch.bfloat16, enabled=short):
-            read, output, memory = bilm.lstms[direction](
-                F.embedding(reading.words[segments.tokens], reading.dropout.drop_words(vectors)),
-                segments.sizes,
-                outputs[direction][:, segments.lanes].masked_fill(fresh, 0),
-                memories[direction][:, segments.lanes].masked_fill(fresh, 0),
+    def train_direction(direction: int) -> None:
+        own = inputs[direction]
+        segments = own.segments
+        is_reset = segments.is_reset[:, None]
+        with torch.autocast(chars.device.type, torch.bfloat16, enabled=bfloat16):
+            layers, last_hidden, last_cell = bilm.lstms[direction](
+                F.embedding(own.type_rows[segments.tokens], own.dropout.drop_words(vectors)),
+                segments.batch_sizes,
+                hidden[direction][:, segments.rows].masked_fill(is_reset, 0),
+                cell[direction][:, segments.rows].masked_fill(is_reset, 0),
                 bilm.config.num_layers,
-                dropout=reading.dropout,
+                dropout=own.dropout,
             )
-            top = reading.dropout(read[-1], segments.sizes)
-            loss = answers.loss(direction, top, segments.tokens) / len(top)
-        (loss * (scale / len(readings))).backward()
+            top = own.dropout(layers[-1], segments.batch_sizes)
+            loss = softmax.loss(direction, top, segments.tokens) / len(top)
+        (loss * (scale / len(inputs))).backward()
         losses[direction] = loss.item()
         if not math.isfinite(losses[direction]):
-            faulty[direction] = answers.faulty_lanes(direction, top.detach(), segments)
-        outputs[direction] = output.detach()[:, segments.last]
-        memories[direction] = memory.detach()[:, segments.last]
+            not_finite[direction] = softmax.rows_not_finite(direction, top.detach(), segments)
+        hidden[direction] = last_hidden.detach()[:, segments.last]
+        cell[direction] = last_cell.detach()[:, segments.last]
 
-    jobs = [partial(learn, direction) for direction in range(len(readings))]
-    much = state.cell[0, 0].numel() >= _NUMBERS_TO_LEARN_AT_ONCE and not isinstance(
-        model.softmax, AdaptiveSoftmax
-    )  # whose gradients are added up in place: the order would matter
-    if much and chars.device.type == "cpu":
+    jobs = [partial(train_direction, direction) for direction in range(len(inputs))]
+    is_large = state.cell[0, 0].numel() >= _NUMBERS_FOR_THREADS
+    # An adaptive softmax's gradients are added in place: their order would matter.
+    is_independent = not isinstance(model.softmax, AdaptiveSoftmax)
+    if is_large and is_independent and chars.device.type == "cpu":
         run_side_by_side(jobs, grad=True)
     else:
         with using_threads(1):
             for job in jobs:
                 job()
-    if types.requires_grad:  # a sixth of the time
+    if types.requires_grad:  # a sixth of a step's time
         with torch_threads(threads):
             types.backward(vectors.grad)
-    answers.pass_gradients(sparse=sparse)
-    return Learnt(losses, State(torch.stack(outputs), torch.stack(memories)), faulty)
+    softmax.add_gradients(sparse=sparse)
+    return WindowResult(losses, State(torch.stack(hidden), torch.stack(cell)), not_finite)
 
 
-class _Answers:
-    """The part of the softmax that a step needs, and the way back for its gradient."""
+class _WindowSoftmax:
+    """The softmax's rows that a window needs: few of many, so only they have gradients at first."""
 
-    def __init__(
-        self,
-        softmax: Softmax | AdaptiveSoftmax,
-        readings: Sequence[DirectionInput],
-        table: Tensor | None,
-    ) -> None:
-        self._softmax, self._readings = softmax, readings
-        if isinstance(softmax, AdaptiveSoftmax):
-            return
-        # Only the rows that are asked for take part: few of a large table.
-        self._table = softmax.weight if table is None else table
-        asked = [r.targets for r in readings] + [r.sample.word_ids for r in readings if r.sample]
-        self._rows = torch.cat(asked).unique()
-        self._place = self._rows.new_zeros(softmax.num_words)
-        self._place[self._rows] = torch.arange(len(self._rows), device=self._rows.device)
-        self._weight = self._table.detach()[self._rows].requires_grad_()
-        self._bias = softmax.bias.detach()[self._rows].requires_grad_()
-
-    @classmethod
-    def of(cls, model: LanguageModel, readings: Sequence[DirectionInput]) -> "_Answers":
+    def __init__(self, model: LanguageModel, inputs: Sequence[DirectionInput]) -> None:
         assert model.softmax is not None
-        return cls(model.softmax, readings, model.tied_embedding)
+        self._softmax: Softmax | AdaptiveSoftmax = model.softmax
+        self._inputs = inputs
+        if isinstance(self._softmax, AdaptiveSoftmax):
+            return
+        tied = model.tied_embedding
+        self._all_weights = self._softmax.weight if tied is None else tied
+        needed = [own.targets for own in inputs]
+        needed += [own.negatives.word_ids for own in inputs if own.negatives]
+        self._word_ids = torch.cat(needed).unique()
+        self._row_of_word = self._word_ids.new_zeros(self._softmax.num_words)
+        self._row_of_word[self._word_ids] = torch.arange(
+            len(self._word_ids), device=self._word_ids.device
+        )
+        self._weight = self._all_weights.detach()[self._word_ids].requires_grad_()
+        self._bias = self._softmax.bias.detach()[self._word_ids].requires_grad_()
 
     def loss(self, direction: int, vectors: Tensor, tokens: Tensor) -> Tensor:
-        reading = self._readings[direction]
-        targets = reading.targets[tokens]
+        """The sum of the losses of some of a window's tokens."""
+        own = self._inputs[direction]
+        targets = own.targets[tokens]
         if isinstance(self._softmax, AdaptiveSoftmax):
             with torch.autocast(vectors.device.type, enabled=False):
                 return -self._softmax.log_likelihood(vectors, targets).sum()
-        assert reading.sample is not None
-        sample = NegativeSample(
-            self._place[reading.sample.word_ids], reading.sample.log_expected_counts[self._rows]
+        assert own.negatives is not None
+        negatives = NegativeSample(
+            self._row_of_word[own.negatives.word_ids],
+            own.negatives.log_expected_counts[self._word_ids],
         )
-        return sampled_loss(vectors, self._place[targets], self._weight, self._bias, sample)
+        return sampled_loss(
+            vectors, self._row_of_word[targets], self._weight, self._bias, negatives
+        )
 
-    def faulty_lanes(self, direction: int, vectors: Tensor, segments: Segments) -> list[int]:
-        """The lanes whose loss is not a finite number, each judged by itself."""
-        lanes = len(segments.last)
-        lane_of = segments.tokens // (len(segments.tokens) // lanes)
-        own = [(lane_of == lane).nonzero().flatten() for lane in range(lanes)]
+    def rows_not_finite(self, direction: int, vectors: Tensor, segments: Segments) -> list[int]:
+        """The rows of the window whose own loss is not finite."""
+        num_rows = len(segments.last)
+        row_of_token = segments.tokens // (len(segments.tokens) // num_rows)
+        positions = [(row_of_token == row).nonzero().flatten() for row in range(num_rows)]
         with torch.no_grad():
-            losses = [self.loss(direction, vectors[rows], segments.tokens[rows]) for rows in own]
-        return [lane for lane, loss in enumerate(losses) if not bool(loss.isfinite())]
+            losses = [self.loss(direction, vectors[p], segments.tokens[p]) for p in positions]
+        return [row for row, loss in enumerate(losses) if not bool(loss.isfinite())]
 
-    def pass_gradients(self, *, sparse: bool) -> None:
+    def add_gradients(self, *, sparse: bool) -> None:
+        """Add the gradients of the rows to those of the whole softmax."""
         if isinstance(self._softmax, AdaptiveSoftmax):
             return
-        for whole, part in ((self._table, self._weight), (self._softmax.bias, self._bias)):
-            assert part.grad is not None
-            if not whole.is_leaf:  # a table shared with the words that are read
-                whole.backward(torch.zeros_like(whole).index_copy_(0, self._rows, part.grad))
+        for parameter, rows in (
+            (self._all_weights, self._weight),
+            (self._softmax.bias, self._bias),
+        ):
+            assert rows.grad is not None
+            if not parameter.is_leaf:  # tied to the word embeddings
+                parameter.backward(
+                    torch.zeros_like(parameter).index_copy_(0, self._word_ids, rows.grad)
+                )
                 continue
             if sparse:
                 grad = torch.sparse_coo_tensor(
-                    self._rows[None],
-                    part.grad,
-                    whole.shape,
+                    self._word_ids[None],
+                    rows.grad,
+                    parameter.shape,
                     is_coalesced=True,
                     check_invariants=False,
                 )
-                whole.grad = grad if whole.grad is None else (whole.grad + grad).coalesce()
+                parameter.grad = (
+                    grad if parameter.grad is None else (parameter.grad + grad).coalesce()
+                )
                 continue
-            if whole.grad is None:
-                whole.grad = torch.zeros_like(whole)
-            whole.grad.index_add_(0, self._rows, part.grad)
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            parameter.grad.index_add_(0, self._word_ids, rows.grad)

@@ -1,9 +1,13 @@
-"""The directory of a pretraining run: settings, log, checkpoint, best model."""
+"""The directory of a pretraining run: settings, checkpoint and best model."""
 
 import shutil
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from elmokit import formats
 from elmokit.atomic import (
@@ -15,121 +19,169 @@ from elmokit.atomic import (
 )
 from elmokit.errors import InputError, OutputError
 from elmokit.formats.pretrained import Pretrained
-from elmokit.pretrain.checkpoint import NAME, Checkpoint
 from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.run import Run
 from elmokit.pretrain.settings import PretrainingSettings, changed_settings, parse_settings
+from elmokit.pretrain.stream import Position
 from elmokit.pretrain.validation import Validation
 
-SETTINGS, MODEL = "settings.toml", "model"
+if TYPE_CHECKING:
+    from elmokit.pretrain.trainer import Trainer
+
+SETTINGS, CHECKPOINT, MODEL = "settings.toml", "checkpoint.pt", "model"
 
 
 @dataclass(frozen=True)
-class RunFolder:
-    """Where a run is kept; only the first rank writes."""
+class Checkpoint:
+    """All state of a run except its text. Random choices follow from the seed and `step`."""
+
+    step: int
+    weights: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    hidden: Tensor  # (directions, layers, batch_size, projection_size)
+    cell: Tensor  # (directions, layers, batch_size, cell_size)
+    positions: list[Position]  # of each direction's stream
+    best_score: float
+    best_step: int
+    settings: str  # as TOML
+    corpus: str  # its fingerprint
+    initial_card: str | None = None  # the card of the model that the weights came from
+
+    @classmethod
+    def from_stored(cls, **values: Any) -> "Checkpoint":
+        """The checkpoint of stored values, those that 0.1 wrote too."""
+        values = _renamed(values, _KEYS_OF_0_1)
+        values["positions"] = [_renamed(p, _POSITION_KEYS_OF_0_1) for p in values["positions"]]
+        return cls(**values)
+
+
+_KEYS_OF_0_1 = {
+    "update": "step",
+    "output": "hidden",
+    "memory": "cell",
+    "best": "best_score",
+    "best_update": "best_step",
+    "begun_with": "initial_card",
+}
+_POSITION_KEYS_OF_0_1 = {"left": "remaining", "read": "last_ids"}
+
+
+def _renamed(values: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return {names.get(name, name): value for name, value in values.items()}
+
+
+@dataclass(frozen=True)
+class RunDirectory:
+    """The files of a run; only the first rank writes."""
 
     path: Path
     writes: bool
 
-    def check(self, corpus: Corpus, settings: PretrainingSettings) -> None:
-        """Refuse a folder that another text or other settings made."""
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Exclusive use of the directory, which is created; ranks that do not write need none."""
+        if not self.writes:
+            yield
+            return
         if self.path.exists() and not self.path.is_dir():
             raise OutputError(f"{self.path}: cannot be written (it is a file)")
-        checkpoint = read_checkpoint(self.path / NAME, Checkpoint)
+        busy = f"{self.path}: another process trains there; wait until it has ended"
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = DirectoryLock(self.path, busy)
+            self._clean_up()
+        except OSError as error:
+            raise OutputError(f"{self.path}: cannot be written ({error.strerror})") from None
+        with lock:
+            yield
+
+    def read_checkpoint(self, corpus: Corpus, settings: PretrainingSettings) -> Checkpoint | None:
+        """The checkpoint to resume from, None if no step is done yet.
+
+        InputError if the run was started with another corpus or with other settings.
+        """
+        checkpoint = read_checkpoint(self.path / CHECKPOINT, Checkpoint.from_stored)
         has_model = (self.path / MODEL).exists()
         if checkpoint is None and has_model:
             raise OutputError(
                 f"{self.path}: holds a {MODEL}, but no checkpoint of its run; give another --out "
-                "(and --init-from, to begin with that model)"
+                "(and --init-from, to start from that model)"
             )
-        if checkpoint is not None and not checkpoint.update and not has_model:
-            return  # nothing was learnt yet
-        if checkpoint is not None and checkpoint.corpus != corpus.fingerprint:
+        if checkpoint is None or not (checkpoint.step or has_model):
+            return None
+        if checkpoint.corpus != corpus.fingerprint:
             raise InputError(
-                f"{self.path}: this run reads another text than {corpus.folder}; give its own "
-                "text, or another --out"
+                f"{self.path}: this run was started with another corpus than {corpus.folder}; give "
+                "the same one, or another --out"
             )
-        if checkpoint is not None:
-            before = parse_settings(checkpoint.settings, str(self.path / NAME))
-            changed = changed_settings(settings, before)
-            told = ", ".join(f"{n} {getattr(before, n)} → {getattr(settings, n)}" for n in changed)
-            if changed:
-                raise InputError(
-                    f"{self.path}: this run has other settings ({told}); go on with the same, or "
-                    "give another --out (and --init-from, to begin with this model)"
-                )
-
-    def claim(self, settings: PretrainingSettings) -> AbstractContextManager[object]:
-        """A hold on the folder, which is made, so that no other process trains there."""
-        if not self.writes:
-            return nullcontext()
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            claim = DirectoryLock(
-                self.path, f"{self.path}: another process trains there; wait for its end"
+        before = parse_settings(checkpoint.settings, str(self.path / CHECKPOINT))
+        if names := changed_settings(settings, before):
+            changes = [f"{n} {getattr(before, n)} → {getattr(settings, n)}" for n in names]
+            raise InputError(
+                f"{self.path}: this run was started with other settings ({', '.join(changes)}); "
+                "resume with the same ones, or give another --out (and --init-from, to start from "
+                "this model)"
             )
-            self._tidy(settings)
-        except OSError as error:
-            raise OutputError(f"{self.path}: cannot be written ({error.strerror})") from None
-        return claim
+        return checkpoint
 
-    def go_on(self, run: Run) -> bool:
-        """Let a run go on from its checkpoint, if there is one."""
-        checkpoint = read_checkpoint(self.path / NAME, Checkpoint)
-        if checkpoint is None or not checkpoint.update:
-            return False
-        run.go_on(checkpoint)
-        return True
-
-    def save_model(self, run: Run, validation: Validation | None) -> None:
-        """Put the model in place of the best one so far."""
+    def write_settings(self, settings: PretrainingSettings) -> None:
+        """Write settings.toml."""
         if not self.writes:
             return
-        run.model.copy_tied_embedding()
-        new, old, place = (self.path / name for name in (".model.new", ".model.old", MODEL))
-        shutil.rmtree(new, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-        formats.save(replace(run.pretrained, card=_card(run, validation)), new)
-        if place.exists():
-            place.rename(old)
-        rename_atomically(new, place)
-        shutil.rmtree(old, ignore_errors=True)
-
-    def best_model(self) -> Pretrained:
-        """The model that `save_model` put in place last."""
-        return formats.load(self.path / MODEL)
+        content = settings.to_toml().encode()
+        try:
+            write_atomically(self.path / SETTINGS, lambda file: file.write(content))
+        except OSError as error:
+            raise OutputError(f"{self.path}: cannot be written ({error.strerror})") from None
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Put the checkpoint in place of the last one."""
+        """Replace the last checkpoint."""
         if self.writes:
-            write_checkpoint(vars(checkpoint), self.path / NAME)
+            write_checkpoint(vars(checkpoint), self.path / CHECKPOINT)
 
-    def _tidy(self, settings: PretrainingSettings) -> None:
-        for left in self.path.glob(".*.unfinished"):  # by a run that was killed
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-        text = settings.to_toml().encode()
-        write_atomically(self.path / SETTINGS, lambda file: file.write(text))
-        old, place = self.path / ".model.old", self.path / MODEL
-        if old.exists() and not place.exists():  # killed between two names
-            rename_atomically(old, place)
+    def save_model(self, pretrained: Pretrained) -> None:
+        """Replace the best model so far."""
+        if not self.writes:
+            return
+        pretrained.model.copy_tied_embedding()
+        new, old, current = (self.path / name for name in (".model.new", ".model.old", MODEL))
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
+        formats.save(pretrained, new)
+        if current.exists():
+            current.rename(old)
+        rename_atomically(new, current)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def load_best_model(self) -> Pretrained:
+        """The model that was saved last."""
+        return formats.load(self.path / MODEL)
+
+    def _clean_up(self) -> None:
+        """Remove or restore what a killed process left."""
+        for unfinished in self.path.glob(".*.unfinished"):
+            shutil.rmtree(unfinished) if unfinished.is_dir() else unfinished.unlink()
+        old, current = self.path / ".model.old", self.path / MODEL
+        if old.exists() and not current.exists():  # killed between two renames
+            rename_atomically(old, current)
 
 
-def _card(run: Run, validation: Validation | None) -> str:
-    corpus, settings = run.corpus, run.settings
-    parameters = sum(parameter.numel() for parameter in run.model.parameters())
+def model_card(trainer: "Trainer", validation: Validation | None) -> str:
+    """The card of a trained model, in Markdown."""
+    corpus, settings = trainer.corpus, trainer.settings
+    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     return (
         "# An ELMo model\n\n"
-        f"Pretrained by elmokit on {corpus.words:,} words in {corpus.sentences:,} sentences, split "
-        f"by `{corpus.tokenizer}`; {len(corpus.vocabulary):,} words to predict; {parameters:,} "
-        f"parameters; {run.done:,} updates of {run.words_per_update:,} words.\n\n"
-        f"Held-out text: {validation or 'none'}.\n\n"
-        f"PretrainingSettings:\n\n```toml\n{settings.to_toml()}```\n{_past(run.begun_with)}"
+        f"Pretrained by elmokit on {corpus.words:,} words in {corpus.sentences:,} sentences, "
+        f"tokenized by `{corpus.tokenizer}`; {len(corpus.vocabulary):,} words to predict; "
+        f"{parameters:,} parameters; {trainer.step:,} steps of {trainer.words_per_step:,} words.\n"
+        f"\nHeld-out text: {validation or 'none'}.\n\n"
+        f"Settings:\n\n```toml\n{settings.to_toml()}```\n{_quoted(trainer.initial_card)}"
     )
 
 
-def _past(card: str | None) -> str:
-    """What the card of the model that a run began with said."""
-    if card is None:
+def _quoted(initial_card: str | None) -> str:
+    if initial_card is None:
         return ""
-    quoted = "".join(f"> {line}".rstrip() + "\n" for line in card.splitlines()) or "> nothing\n"
-    return f"\nIt began with the weights of another model, whose card said:\n\n{quoted}"
+    lines = initial_card.splitlines()
+    quoted = "".join(f"> {line}".rstrip() + "\n" for line in lines) or "> nothing\n"
+    return f"\nTraining started from the weights of another model. Its card:\n\n{quoted}"

@@ -1,8 +1,8 @@
-"""The stream of training windows: batch_size texts read side by side.
+"""The stream of training windows: batch_size rows of text, read side by side.
 
 Ids are those of a corpus' lexicon: 0 is `<S>`, 1 is `</S>`. A sentence of n words makes n + 1 pairs
-of what is read and what is to be predicted: `<S>` and the words against the words and `</S>`;
-backwards, `</S>` and the reversed words against the reversed words and `<S>`.
+of an input and a target: `<S>` and the words against the words and `</S>`; backwards, `</S>` and
+the reversed words against the reversed words and `<S>`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,36 +23,36 @@ BEGIN, END = 0, 1
 
 @dataclass(frozen=True)
 class Window:
-    """What each lane reads next, and what it is to predict; both (lanes, steps)."""
+    """The inputs and targets of a step; both (batch_size, sequence_length)."""
 
     inputs: Ids
     targets: Ids
 
     @property
     def starts(self) -> npt.NDArray[np.bool_]:
-        """Where a sentence begins: at a mark, which is never read elsewhere."""
+        """Where a sentence starts: `<S>` and `</S>` are inputs nowhere else."""
         return self.inputs <= END
 
-    def lanes(self, part: slice) -> "Window":
-        """Some of the lanes."""
-        return Window(self.inputs[part], self.targets[part])
+    def rows(self, rows: slice) -> "Window":
+        """Some of the rows."""
+        return Window(self.inputs[rows], self.targets[rows])
 
 
 class Position(TypedDict):
-    """Where a stream stands: how many sentences it has taken, and what its lanes hold of them."""
+    """Where a stream is: the next sentence, and what its rows have left of theirs."""
 
     epoch: int
     shard: int
     sentence: int
-    left: list[list[int]]
-    read: list[int]
+    remaining: list[list[int]]
+    last_ids: list[int]
 
 
 class Stream:
-    """Windows of a corpus without end, in one direction.
+    """An endless stream of windows of a corpus, in one direction.
 
-    A lane takes whole sentences, cut at the window's edge and continued in the next; lanes take
-    turns at one row of sentences, as in bilm-tf. Each epoch draws its own order from the seed:
+    A row takes whole sentences, cut at the end of a window and continued in the next; rows take
+    turns at one sequence of sentences, as in bilm-tf. Each epoch draws its own order from the seed:
     of the shards, and with `sentences` of the sentences in each.
     """
 
@@ -60,87 +60,88 @@ class Stream:
         self,
         shards: Sequence[Path],
         *,
-        lanes: int,
-        steps: int,
+        batch_size: int,
+        sequence_length: int,
         direction: Direction = "forward",
         shuffle: Shuffle = "sentences",
         seed: int = 0,
     ) -> None:
-        self._shards, self._steps, self._seed = list(shards), steps, seed
+        self._shards, self._sequence_length, self._seed = list(shards), sequence_length, seed
         self._direction, self._shuffle = direction, shuffle
-        # The mark that ends a sentence in this direction, and the one it begins with.
-        self._last, self._first = (END, BEGIN) if direction == "forward" else (BEGIN, END)
+        # The token that ends a sentence in this direction, and the one that starts it.
+        self._end, self._start = (END, BEGIN) if direction == "forward" else (BEGIN, END)
         self._epoch = self._shard = self._sentence = 0
-        self._left: list[Ids] = [np.empty(0, np.int64)] * lanes
-        self._read: Ids = np.full(lanes, self._last)
-        self._sentences = self._run()
+        self._remaining: list[Ids] = [np.empty(0, np.int64)] * batch_size
+        self._last_ids: Ids = np.full(batch_size, self._end)
+        self._sentences = self._read_sentences()
 
-    def window(self) -> Window:
-        """The next window."""
-        targets = np.empty((len(self._left), self._steps), np.int64)
-        for lane, row in enumerate(targets):
+    def next_window(self) -> Window:
+        """The window after the last one."""
+        targets = np.empty((len(self._remaining), self._sequence_length), np.int64)
+        for row, row_targets in enumerate(targets):
             filled = 0
-            left = self._left[lane]
-            while filled < self._steps:
-                if not len(left):
-                    left = next(self._sentences)
-                taken = left[: self._steps - filled]
-                row[filled : filled + len(taken)] = taken
+            remaining = self._remaining[row]
+            while filled < self._sequence_length:
+                if not len(remaining):
+                    remaining = next(self._sentences)
+                taken = remaining[: self._sequence_length - filled]
+                row_targets[filled : filled + len(taken)] = taken
                 filled += len(taken)
-                left = left[len(taken) :]
-            self._left[lane] = left
-        inputs = np.concatenate([self._read[:, None], targets[:, :-1]], 1)
-        inputs[inputs == self._last] = self._first
-        self._read = targets[:, -1].copy()
+                remaining = remaining[len(taken) :]
+            self._remaining[row] = remaining
+        inputs = np.concatenate([self._last_ids[:, None], targets[:, :-1]], 1)
+        inputs[inputs == self._end] = self._start
+        self._last_ids = targets[:, -1].copy()
         return Window(inputs, targets)
 
-    def pass_over(self, predictions: int) -> None:
-        """Leave out the next sentences: as few as hold so many predictions."""
+    def skip(self, predictions: int) -> None:
+        """Skip as few sentences as have so many predictions."""
         while predictions > 0:
             predictions -= len(next(self._sentences))
 
     @property
     def position(self) -> Position:
-        """Where it stands, for another stream of the same corpus to go on from."""
+        """The position, for `seek` of another stream of the same corpus."""
         return Position(
             epoch=self._epoch,
             shard=self._shard,
             sentence=self._sentence,
-            left=[left.tolist() for left in self._left],
-            read=self._read.tolist(),
+            remaining=[ids.tolist() for ids in self._remaining],
+            last_ids=self._last_ids.tolist(),
         )
 
     def seek(self, position: Position) -> None:
-        """Go on where another stream of the same corpus stood."""
+        """Continue at the position of another stream of the same corpus."""
         self._epoch, self._shard = position["epoch"], position["shard"]
         self._sentence = position["sentence"]
-        self._left = [np.array(left, np.int64) for left in position["left"]]
-        self._read = np.array(position["read"], np.int64)
-        self._sentences = self._run()
+        self._remaining = [np.array(ids, np.int64) for ids in position["remaining"]]
+        self._last_ids = np.array(position["last_ids"], np.int64)
+        self._sentences = self._read_sentences()
 
-    def _run(self) -> Iterator[Ids]:
-        """Sentences without end, each with the mark that ends it; the position moves along."""
+    def _read_sentences(self) -> Iterator[Ids]:
+        """Endless sentences, each with the token that ends it; the position moves along."""
         while True:
             order = self._order(len(self._shards), "shards", "sentences")
             while self._shard < len(order):
-                yield from self._run_shard(self._shards[order[self._shard]])
+                yield from self._read_shard(self._shards[order[self._shard]])
                 self._shard, self._sentence = self._shard + 1, 0
             self._epoch, self._shard = self._epoch + 1, 0
 
-    def _run_shard(self, path: Path) -> Iterator[Ids]:
+    def _read_shard(self, path: Path) -> Iterator[Ids]:
         ids = np.load(path, mmap_mode="r")
         ends = np.flatnonzero(ids == END) + 1
-        begins = np.concatenate([[0], ends[:-1]])
+        starts = np.concatenate([[0], ends[:-1]])
         order = self._order(len(ends), "sentences", salt=self._shard + 1)
         while self._sentence < len(order):
-            place = order[self._sentence]
+            index = order[self._sentence]
             self._sentence += 1
-            sentence = ids[begins[place] : ends[place]].astype(np.int64)
+            sentence = ids[starts[index] : ends[index]].astype(np.int64)
             if self._direction == "backward":
                 sentence = np.append(sentence[-2::-1], BEGIN)
             yield sentence
 
-    def _order(self, count: int, *ways: Shuffle, salt: int = 0) -> Ids:
-        if self._shuffle not in ways:
+    def _order(self, count: int, *shuffled_by: Shuffle, salt: int = 0) -> Ids:
+        """A random order if the setting `shuffle` is one of `shuffled_by`."""
+        if self._shuffle not in shuffled_by:
             return np.arange(count)
         return np.random.default_rng([self._seed, self._epoch, salt]).permutation(count)

@@ -1,21 +1,44 @@
-"""Pretraining: from a prepared corpus to a trained model."""
+"""The training loop: steps, validation, checkpoints, and resuming a run."""
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from torch import Tensor, nn
 
-from elmokit.errors import ConfigError
-from elmokit.formats.pretrained import Pretrained
-from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.distributed import Ranks
-from elmokit.pretrain.init_from import inherit
-from elmokit.pretrain.logger import Log
-from elmokit.pretrain.run import Run
-from elmokit.pretrain.run_dir import RunFolder
+from elmokit.config import BiLMConfig, Direction
+from elmokit.errors import ConfigError, InputError, NumericError
+from elmokit.formats.pretrained import Pretrained, parameter_name, stored_name
+from elmokit.model.bilm import BiLM, LanguageModel, State
+from elmokit.model.dropout import Dropout
+from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax, sample_negatives
+from elmokit.pretrain.corpus import UNKNOWN_ID, Corpus
+from elmokit.pretrain.distributed import ProcessGroup
+from elmokit.pretrain.init_from import copy_weights
+from elmokit.pretrain.logger import TrainingLog
+from elmokit.pretrain.loss import DirectionInput, Segments, WindowResult, add_gradients
+from elmokit.pretrain.run_dir import Checkpoint, RunDirectory, model_card
 from elmokit.pretrain.settings import PretrainingSettings
+from elmokit.pretrain.stream import Ids, Stream, Window
 from elmokit.pretrain.validation import Validation, validate
+from elmokit.threads import using_threads
+
+# After so many seconds without a line of the log, a line of progress is reported.
+_SECONDS_BETWEEN_LINES = 60.0
+# A softmax whose gradient touches less than this fraction of its rows is updated row by row.
+_SPARSE_FRACTION = 0.25
+# The kinds of random choices in a step, each drawn from a seed of its own.
+_RESET, _SAMPLE, _DROPOUT = range(3)
+# An error names at most so many sequences whose loss is not finite.
+_SEQUENCES_NAMED = 3
+_REMEDY = (
+    "start another run from the best model so far (--init-from OUT/model --out NEW), with a "
+    "smaller learning_rate or max_grad_norm"
+)
 
 
 def pretrain(
@@ -25,57 +48,429 @@ def pretrain(
     *,
     init_from: Pretrained | None = None,
     device: str | torch.device = "cpu",
-    tell: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> Validation | None:
-    """Train a model; the best one so far stands in `out/model`.
+    """Train a model on a corpus; `out/model` is the best one so far.
 
-    Back comes how well that one does on all held-out text; None if there is no such text, or if
-    it was told before. A run that was stopped at any moment goes on when it is called again with
-    the same arguments, and ends with the same weights. `tell` is given lines for people to read.
+    A run that was killed at any moment resumes when it is called again with the same arguments,
+    and ends with the same weights. With more `steps` or `epochs`, a finished run continues.
+    `report` is called with lines of progress.
+
+    Returns the validation of the best model on all held-out text; None if there is no such text,
+    or if the run had ended before.
     """
-    device = Ranks.device(device)
-    ranks = Ranks.join(device)
-    if not ranks.first:
-        tell = _silently
-    folder = RunFolder(Path(out), writes=ranks.first)
-    folder.check(corpus, settings)
-    with folder.claim(settings):
-        ranks.told_by_first(None)  # the others wait until the folder is there
-        run = Run(corpus, settings, device=device, ranks=ranks)
-        if folder.go_on(run):
-            tell(f"going on after update {run.done:,} of {run.updates:,}")
+    device = ProcessGroup.device(device)
+    group = ProcessGroup.join(device)
+    if not group.is_first:
+        report = _ignore
+    run_dir = RunDirectory(Path(out), writes=group.is_first)
+    with run_dir.lock():
+        group.broadcast(None)  # the other ranks wait until the directory exists
+        checkpoint = run_dir.read_checkpoint(corpus, settings)
+        trainer = Trainer(corpus, settings, device=device, group=group)
+        if checkpoint is not None:
+            trainer.resume(checkpoint)
+            report(f"resuming after step {trainer.step:,} of {trainer.total_steps:,}")
         elif init_from is not None:
-            tell(inherit(run.pretrained, init_from))
-            run.begun_with = init_from.card
-        if run.done != ranks.told_by_first(run.done):
-            raise ConfigError(f"{out}: ranks do not see the same files there; use a shared disk")
+            report(copy_weights(init_from, trainer.pretrained))
+            trainer.initial_card = init_from.card
+        _check_resumable(trainer, group, out)
+        run_dir.write_settings(settings)
+        if checkpoint is None:
+            run_dir.save_checkpoint(trainer.checkpoint())  # the directory is this run's from now on
 
-        if not run.done:
-            folder.save_checkpoint(run.checkpoint())  # the folder is this run's from now on
-        log = Log(folder.path, run, ranks)
-        saved, judged = time.monotonic(), None
-        while not run.over:
-            log.add(run.update())
-            if run.due(settings.log_interval):
-                tell(log.write_progress())
+        log = TrainingLog(run_dir.path, trainer, group)
+        saved_at = reported_at = time.monotonic()
+        while not trainer.finished:
+            log.add(trainer.train_step())
 
-            if run.due(settings.validation_interval):
-                validation = validate(run.pretrained, corpus.valid, words=settings.validation_words)
-                tell(log.write_validation(validation))
-                if run.is_best(None if validation is None else validation.score):
-                    folder.save_model(run, validation)
+            if trainer.is_due(settings.log_interval):
+                report(log.write_progress())
+                reported_at = time.monotonic()
+            elif time.monotonic() - reported_at > _SECONDS_BETWEEN_LINES:
+                report(f"step {trainer.step:,} of {trainer.total_steps:,}")
+                reported_at = time.monotonic()
 
-            late = time.monotonic() - saved > 60 * settings.checkpoint_minutes
-            if ranks.told_by_first(late) or run.over:
-                folder.save_checkpoint(run.checkpoint())
-                saved = time.monotonic()
-        if ranks.first and corpus.valid and not log.finished:
-            judged = validate(folder.best_model(), corpus.valid)
-            tell(f"the best model, all held-out text: {log.write_last(judged)}")
+            if trainer.is_due(settings.validation_interval):
+                validation = validate(
+                    trainer.pretrained, corpus.valid, words=settings.validation_words
+                )
+                report(log.write_validation(validation))
+                if trainer.is_best(None if validation is None else validation.score):
+                    run_dir.save_model(
+                        replace(trainer.pretrained, card=model_card(trainer, validation))
+                    )
+                reported_at = time.monotonic()
+
+            is_late = time.monotonic() - saved_at > 60 * settings.checkpoint_minutes
+            if group.broadcast(is_late) or trainer.finished:
+                run_dir.save_checkpoint(trainer.checkpoint())
+                saved_at = time.monotonic()
+
+        final_validation = None
+        if group.is_first and corpus.valid and not log.has_final_validation:
+            final_validation = validate(run_dir.load_best_model(), corpus.valid)
+            report(
+                f"the best model, all held-out text: {log.write_final_validation(final_validation)}"
+            )
         log.close()
-        ranks.leave()
-        return judged
+        group.close()
+        return final_validation
 
 
-def _silently(line: str) -> None:
-    """What ranks but the first have to say."""
+def _ignore(line: str) -> None:
+    """Reports nothing: ranks other than the first are silent."""
+
+
+def _check_resumable(trainer: "Trainer", group: ProcessGroup, out: str | Path) -> None:
+    if trainer.step != group.broadcast(trainer.step):
+        raise ConfigError(f"{out}: ranks do not see the same files there; use a shared disk")
+    if trainer.step > trainer.total_steps:
+        raise InputError(
+            f"{out}: this run has done {trainer.step:,} steps, more than the "
+            f"{trainer.total_steps:,} that the settings ask for; set more steps or epochs, or give "
+            "another --out"
+        )
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """The losses and the speed of one step."""
+
+    losses: list[float]  # of each direction, in nats per word
+    gradient_norm: float
+    learning_rate: float
+    seconds: float
+
+
+class Trainer:
+    """The model, optimizer and data streams of a run, trained step by step.
+
+    Every random choice in a step follows from the seed and the number of the step, and each rank
+    takes its rows of the batch: so a resumed run has the same weights as an uninterrupted one, and
+    several ranks as one, except for dropout, which each rank draws for its own rows.
+    """
+
+    def __init__(
+        self,
+        corpus: Corpus,
+        settings: PretrainingSettings,
+        *,
+        device: torch.device | None = None,
+        group: ProcessGroup | None = None,
+    ) -> None:
+        self.corpus, self.settings = corpus, settings
+        self._device, self._group = device or torch.device("cpu"), group or ProcessGroup()
+        if settings.precision == "bfloat16":
+            _check_bfloat16(self._device)
+        self._rows = self._group.rows(settings.batch_size)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(settings.seed)
+            self.model = make_model(settings, len(corpus.vocabulary)).to(self._device)
+        self.pretrained = Pretrained(self.model, corpus.vocabulary, corpus.tokenizer)
+        self._optimizer = make_optimizer(self.model, settings)
+        self.config: BiLMConfig = self.model.bilm.config
+        self._streams = [self._open_stream(direction) for direction in self.config.directions]
+        num_rows = self._rows.stop - self._rows.start
+        self._state = State.zeros(self.config, num_rows, like=next(self.model.parameters()))
+        self.step = 0
+        self.initial_card: str | None = None  # the model card of init_from
+        self.best_score, self.best_step = float("inf"), 0
+        self.total_steps = settings.steps or max(1, int(settings.epochs * self.steps_per_epoch))
+
+    @property
+    def words_per_step(self) -> int:
+        """How many words each direction predicts in a step, over all ranks."""
+        settings = self.settings
+        return settings.batch_size * settings.sequence_length * settings.gradient_accumulation
+
+    @property
+    def steps_per_epoch(self) -> float:
+        """How many steps one pass over the text takes."""
+        return self._predictions_per_epoch / self.words_per_step
+
+    @property
+    def epoch(self) -> float:
+        """The position in the text, in epochs."""
+        return self.settings.skip_epochs + self.step / self.steps_per_epoch
+
+    @property
+    def finished(self) -> bool:
+        """Whether all steps are done, or validation has not improved for too long."""
+        waiting_steps = self.settings.patience * self.settings.validation_interval
+        return self.step >= self.total_steps or 0 < waiting_steps <= self.step - self.best_step
+
+    @property
+    def loss_is_sampled(self) -> bool:
+        """Whether the loss is over a sample of the vocabulary instead of all of it."""
+        settings = self.settings
+        return settings.softmax == "sampled" and settings.num_sampled < len(self.corpus.vocabulary)
+
+    def train_step(self) -> StepResult:
+        """Read the next windows, add up their gradients, and update the weights."""
+        settings, started = self.settings, time.perf_counter()
+        rate = learning_rate(settings, self.step, self.total_steps)
+        for parameters in self._optimizer.param_groups:
+            parameters["lr"] = rate
+        self._optimizer.zero_grad(set_to_none=True)
+        self.model.bilm.encoder.requires_grad_(self.step % settings.encoder_every == 0)
+        losses = []
+        with using_threads(settings.threads or None):
+            for part in range(settings.gradient_accumulation):
+                windows = [stream.next_window() for stream in self._streams]
+                result = self._add_gradients(windows, part)
+                self._check_finite(result, windows)
+                self._state = result.state
+                losses.append(result.losses)
+            self._group.average_gradients(self.model.parameters())
+            norm = clip_gradients(self.model.parameters(), settings.max_grad_norm)
+            if not np.isfinite(norm):
+                raise NumericError(
+                    f"step {self.step}: the gradients are not finite, though the losses are "
+                    f"{losses}; {_REMEDY}"
+                )
+            self._optimizer.step()
+        self.step += 1
+        means = [sum(column) / len(losses) for column in zip(*losses, strict=True)]
+        return StepResult(means, norm, rate, time.perf_counter() - started)
+
+    def is_due(self, interval: int) -> bool:
+        """Whether the step is a multiple of the interval, or the last one."""
+        return self.step >= self.total_steps or (interval > 0 and self.step % interval == 0)
+
+    def is_best(self, score: float | None) -> bool:
+        """Whether a score is better than all before; it is remembered then.
+
+        The first score counts as better, and so does an unknown one. Each rank computes a score;
+        that of the first rank decides.
+        """
+        score = self._group.broadcast(score)
+        if self.best_step > 0 and score is not None and not score < self.best_score:
+            return False
+        self.best_score = float("inf") if score is None else score
+        self.best_step = self.step
+        return True
+
+    def checkpoint(self) -> Checkpoint:
+        """All state of the run; every rank must call this at the same step."""
+        return Checkpoint(
+            step=self.step,
+            weights={stored_name(n): t for n, t in self.model.state_dict().items()},
+            optimizer=self._optimizer.state_dict(),
+            hidden=self._group.gather(self._state.hidden, 2),
+            cell=self._group.gather(self._state.cell, 2),
+            positions=[stream.position for stream in self._streams],
+            best_score=self.best_score,
+            best_step=self.best_step,
+            settings=self.settings.to_toml(),
+            corpus=self.corpus.fingerprint,
+            initial_card=self.initial_card,
+        )
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Restore the state of a checkpoint."""
+        self.step, self.initial_card = checkpoint.step, checkpoint.initial_card
+        self.best_score, self.best_step = checkpoint.best_score, checkpoint.best_step
+        self.model.load_state_dict(
+            {parameter_name(name): tensor for name, tensor in checkpoint.weights.items()}
+        )
+        self._optimizer.load_state_dict(checkpoint.optimizer)
+        self._state = State(
+            checkpoint.hidden[:, :, self._rows].to(self._device),
+            checkpoint.cell[:, :, self._rows].to(self._device),
+        )
+        for stream, position in zip(self._streams, checkpoint.positions, strict=True):
+            stream.seek(position)
+
+    @property
+    def _predictions_per_epoch(self) -> int:
+        """What each direction predicts in the text: its words, and the end of each sentence."""
+        return self.corpus.words + self.corpus.sentences
+
+    def _open_stream(self, direction: Direction) -> Stream:
+        settings = self.settings
+        is_independent = settings.streams == "independent" and direction == "backward"
+        stream = Stream(
+            self.corpus.shards,
+            batch_size=settings.batch_size,
+            sequence_length=settings.sequence_length,
+            direction=direction,
+            shuffle=settings.shuffle,
+            seed=settings.seed + is_independent,
+        )
+        stream.skip(int(settings.skip_epochs * self._predictions_per_epoch))
+        return stream
+
+    def _add_gradients(self, windows: list[Window], part: int) -> WindowResult:
+        """Add the gradients of one window, part `part` of this step's."""
+        settings = self.settings
+        my_windows = [window.rows(self._rows) for window in windows]
+        type_ids, type_rows = np.unique(
+            [window.inputs for window in my_windows], return_inverse=True
+        )
+        chars, _ = self.pretrained.indexer.encode([self.corpus.lexicon[t] for t in type_ids])
+        chars = np.vstack([np.zeros_like(chars[:1]), chars])  # row 0 is padding
+        type_rows = type_rows.reshape(len(my_windows), -1) + 1
+        return add_gradients(
+            self.model,
+            torch.from_numpy(chars).to(self._device),
+            [
+                self._direction_input(direction, windows[direction], type_rows[direction], part)
+                for direction in range(len(my_windows))
+            ],
+            self._state,
+            scale=settings.sequence_length / settings.gradient_accumulation,
+            sparse=self._sparse,
+            bfloat16=settings.precision == "bfloat16",
+        )
+
+    def _direction_input(
+        self, direction: int, window: Window, type_rows: Ids, part: int
+    ) -> DirectionInput:
+        settings, device = self.settings, self._device
+        seed = (settings.seed, self.step, part, direction)
+        chances = np.random.default_rng([_RESET, *seed]).random(window.inputs.shape)
+        resets = window.starts & (chances < settings.reset_probability)
+        generator = torch.Generator(device)
+        generator.manual_seed(_combine_seeds(_DROPOUT, *seed, self._group.rank))
+        targets = window.targets[self._rows].flatten()
+        targets[targets >= len(self.corpus.vocabulary)] = UNKNOWN_ID
+        return DirectionInput(
+            torch.from_numpy(type_rows).to(device),
+            torch.from_numpy(targets).to(device),
+            Segments.of(resets[self._rows]).to(device),
+            Dropout(
+                settings.dropout,
+                generator,
+                variational=settings.variational_dropout,
+                weight_rate=settings.weight_dropout,
+                word_rate=settings.word_dropout,
+            ),
+            self._sample_negatives(seed),
+        )
+
+    def _sample_negatives(self, seed: tuple[int, ...]) -> NegativeSample | None:
+        num_words = len(self.corpus.vocabulary)
+        if self.settings.softmax == "adaptive":
+            return None
+        if not self.loss_is_sampled:
+            return NegativeSample.entire_vocabulary(num_words, like=next(self.model.parameters()))
+        generator = torch.Generator()
+        generator.manual_seed(_combine_seeds(_SAMPLE, *seed))
+        word_ids, log_expected_counts = sample_negatives(
+            num_words, self.settings.num_sampled, generator
+        )
+        return NegativeSample(word_ids.to(self._device), log_expected_counts.to(self._device))
+
+    @property
+    def _sparse(self) -> bool:
+        """Whether the gradient of the softmax's weights is stored by rows."""
+        settings, num_words = self.settings, len(self.corpus.vocabulary)
+        is_possible = settings.optimizer == "adagrad" and self._group.size == 1
+        rows = 2 * (settings.num_sampled + settings.batch_size * settings.sequence_length)
+        is_faster = settings.softmax == "sampled" and rows < _SPARSE_FRACTION * num_words
+        choice = settings.softmax_gradient
+        return is_possible and (choice == "sparse" or (choice == "auto" and is_faster))
+
+    def _check_finite(self, result: WindowResult, windows: list[Window]) -> None:
+        """Refuse a loss that is not finite, and name the text it came from."""
+        if np.isfinite(result.losses).all():
+            return
+        direction = int(np.argmin(np.isfinite(result.losses)))
+        rows = [row + self._rows.start for row in result.not_finite[direction]]
+        details = [
+            f"row {row} of the batch was {self._text(windows[direction], row)!r}"
+            for row in rows[:_SEQUENCES_NAMED]
+        ]
+        if len(rows) > _SEQUENCES_NAMED:
+            details.append(f"and {len(rows) - _SEQUENCES_NAMED} rows more")
+        raise NumericError(
+            f"step {self.step}: the {self.config.directions[direction]} loss is "
+            f"{result.losses[direction]}; {', '.join(details) or 'each row by itself is finite'}; "
+            f"{_REMEDY}"
+        )
+
+    def _text(self, window: Window, row: int) -> str:
+        """The words of a row, and the last word that it predicts."""
+        ids = [*window.inputs[row], window.targets[row, -1]]
+        return " ".join(self.corpus.lexicon[word] for word in ids)
+
+
+def make_model(settings: PretrainingSettings, vocabulary_size: int) -> LanguageModel:
+    """A new model with random weights."""
+    if settings.softmax == "adaptive" and settings.cutoffs[-1] >= vocabulary_size:
+        raise ConfigError(
+            f"cutoffs is {settings.cutoffs}, but there are only {vocabulary_size:,} words to "
+            "predict"
+        )
+    softmax = (
+        AdaptiveSoftmax(vocabulary_size, settings.projection_size, settings.cutoffs)
+        if settings.softmax == "adaptive"
+        else Softmax(vocabulary_size, settings.projection_size)
+    )
+    bilm = BiLM(settings.bilm(vocabulary_size))
+    return LanguageModel(bilm, softmax, tie_weights=settings.tie_weights)
+
+
+def make_optimizer(model: nn.Module, settings: PretrainingSettings) -> torch.optim.Optimizer:
+    """Adagrad, or AdamW with weight decay of matrices only."""
+    if settings.optimizer == "adagrad":
+        return torch.optim.Adagrad(
+            model.parameters(),
+            lr=settings.learning_rate,
+            initial_accumulator_value=settings.initial_accumulator,
+        )
+    matrices = [p for p in model.parameters() if p.dim() > 1]
+    others = [p for p in model.parameters() if p.dim() <= 1]
+    return torch.optim.AdamW(
+        [
+            {"params": matrices, "weight_decay": settings.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ],
+        lr=settings.learning_rate,
+        betas=(0.9, settings.beta2),
+    )
+
+
+def learning_rate(settings: PretrainingSettings, step: int, total_steps: int) -> float:
+    """The learning rate of a step, counted from 0."""
+    if step < settings.warmup_steps:
+        return settings.learning_rate * (step + 1) / settings.warmup_steps
+    done = (step - settings.warmup_steps) / max(1, total_steps - settings.warmup_steps)
+    final = settings.final_learning_rate
+    factor = {
+        "constant": 1.0,
+        "linear": 1 - (1 - final) * done,
+        "cosine": final + (1 - final) * (1 + math.cos(math.pi * done)) / 2,
+    }[settings.schedule]
+    return settings.learning_rate * factor
+
+
+def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> float:
+    """Scale all gradients down to a norm, 0 for no limit; returns the norm they had."""
+    grads = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    values = [grad._values() if grad.is_sparse else grad for grad in grads]
+    norms = torch.stack([torch.linalg.vector_norm(part) for part in values])
+    norm = float(torch.linalg.vector_norm(norms))
+    if max_norm > 0 and norm > max_norm:
+        for part in values:
+            part.mul_(max_norm / norm)
+    return norm
+
+
+def _check_bfloat16(device: torch.device) -> None:
+    """Refuse a device without bfloat16 instructions, on which it would gain nothing."""
+    if device.type == "cuda":
+        is_supported = torch.cuda.is_bf16_supported(including_emulation=False)
+    else:
+        capabilities: dict[str, object] = getattr(torch.cpu, "get_capabilities", dict)()
+        is_supported = device.type == "cpu" and bool(capabilities.get("avx512_bf16"))
+    if not is_supported:
+        raise ConfigError(
+            f"precision is bfloat16, for which this {device} has no instructions; leave it float32"
+        )
+
+
+def _combine_seeds(*seeds: int) -> int:
+    """One seed from several numbers."""
+    return int(np.random.SeedSequence(seeds).generate_state(1, np.uint64)[0] >> np.uint64(1))

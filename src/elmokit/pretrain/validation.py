@@ -7,6 +7,9 @@ from elmokit.formats.pretrained import Pretrained
 from elmokit.results import Perplexity
 from elmokit.scoring import perplexity
 
+# A carried state needs sentences in their order: so many neighbours are taken together.
+_NEIGHBOURS = 10
+
 
 @dataclass(frozen=True)
 class Validation:
@@ -17,13 +20,13 @@ class Validation:
 
     @property
     def score(self) -> float:
-        """What is to become smaller: from zero, both directions together."""
+        """Decides which model is best: from a zero state, the mean of both directions."""
         return self.zero.geometric_mean
 
     def __str__(self) -> str:
         return (
-            f"perplexity (full softmax) from a zero state: {_describe(self.zero)}; "
-            f"from a carried state: {_describe(self.carry)}; "
+            f"perplexity (full softmax) from a zero state: {_by_direction(self.zero)}; "
+            f"from a carried state: {_by_direction(self.carry)}; "
             f"{self.zero.words:,} words, {self.zero.unknown:,} unknown"
         )
 
@@ -31,13 +34,10 @@ class Validation:
 def validate(
     pretrained: Pretrained, sentences: Sequence[Sequence[str]], *, words: int = 0
 ) -> Validation | None:
-    """The perplexities of held-out sentences: of about so many words, spread evenly, or of all."""
+    """Perplexities of held-out sentences, or of a sample of about so many words; None of none."""
     if not sentences:
         return None
-    if words > 0:
-        # Stretches of ten sentences: carrying a state needs neighbours.
-        stride = -(-sum(len(sentence) for sentence in sentences) // words)
-        sentences = [s for place, s in enumerate(sentences) if place // 10 % stride == 0]
+    sentences = sample_sentences(sentences, words)
     pretrained.model.copy_tied_embedding()
     return Validation(
         perplexity(pretrained, sentences, state="zero", show_progress_bar=False),
@@ -45,6 +45,14 @@ def validate(
     )
 
 
-def _describe(found: Perplexity) -> str:
-    ways = (("forward", found.forward), ("backward", found.backward))
-    return ", ".join(f"{name} {value:.2f}" for name, value in ways if value is not None)
+def sample_sentences(sentences: Sequence[Sequence[str]], words: int) -> Sequence[Sequence[str]]:
+    """Groups of neighbouring sentences, spread evenly, with about so many words; 0 for all."""
+    if words == 0:
+        return sentences
+    stride = -(-sum(len(sentence) for sentence in sentences) // words)
+    return [s for i, s in enumerate(sentences) if i // _NEIGHBOURS % stride == 0]
+
+
+def _by_direction(perplexities: Perplexity) -> str:
+    values = (("forward", perplexities.forward), ("backward", perplexities.backward))
+    return ", ".join(f"{name} {value:.2f}" for name, value in values if value is not None)
