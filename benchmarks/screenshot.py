@@ -12,13 +12,9 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import elmokit
-from elmokit.server.desk import Desk
-from elmokit.server.files import file_routes
 from elmokit.server.limits import Limits
-from elmokit.server.metrics import Metrics
-from elmokit.server.running import listening
-from elmokit.server.shelf import Shelf
-from elmokit.server.views import view_routes
+from elmokit.server.resources import AppResources
+from elmokit.server.run import listening
 
 # WebGL by the processor, so that the picture is the same on every machine.
 ARGUMENTS = [
@@ -38,10 +34,9 @@ def main() -> None:
     browser = shutil.which(settings.browser)
     if browser is None:
         sys.exit(f"{settings.browser}: no such browser; name one by --browser")
-    desk = Desk(Limits(), Metrics())
-    groups = [view_routes(desk, Shelf()), file_routes()]
-    desk.open(elmokit.load(settings.model))
-    with listening(desk, groups=groups) as url:
+    resources = AppResources(Limits())
+    resources.open(elmokit.load(settings.model))
+    with listening(resources) as url:
         link = urlencode({"uses-layer": settings.layer, "uses-use": "1"})
         take(f"{url}/#{link}", settings.out, browser)
     print(f"{settings.out}: {settings.out.stat().st_size:,} bytes")

@@ -25,11 +25,16 @@ LAYERS = [
 INDEPENDENT = LAYERS[7]  # these packages do not import each other
 THIRD_PARTIES = {
     "faiss": {"search"},
+    "anyio": {"server"},
     "fastapi": {"server"},
+    "fastapi_offline": {"server"},
     "h5py": {"formats", "embed_file"},
+    "httpx": {"server"},
     "matplotlib": {"plots"},
     "openTSNE": {"projection"},
+    "orjson": {"server"},
     "pgvector": {"search"},
+    "prometheus_client": {"server"},
     "psycopg": {"search"},
     "sacremoses": {"tokenizers"},
     "safetensors": {"formats"},

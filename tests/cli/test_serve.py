@@ -62,12 +62,12 @@ def started(folder):
 
 def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started):
     process, url = started("--gather-milliseconds", "4000")
-    client = Client(url, "secret", retries=0)
+    client = Client(url, "secret", max_retries=0)
     with pytest.raises(ServiceError, match="token"):
         Client(url).encode(["a"])
     with ThreadPoolExecutor(2) as pool:
         waiting = [pool.submit(client.encode, [["a"]]) for _ in range(2)]
-        wait_until(lambda: "elmokit_queue_length 2\n" in client.metrics())
+        wait_until(lambda: "elmokit_queue_length 2.0\n" in client.metrics())
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: not client.is_ready())
         with pytest.raises(ServiceError, match="the service is shutting down") as caught:
@@ -81,10 +81,10 @@ def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started
 @_SHARED
 def test_a_service_of_several_processes_ends_with_its_last_answer(started):
     process, url = started("--gather-milliseconds", "2000", reading=("--processes", "2"))
-    client = Client(url, "secret", retries=0)
+    client = Client(url, "secret", max_retries=0)
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(client.encode, [["a"]]) for _ in range(4)]
-        wait_until(lambda: "elmokit_queue_length 4\n" in client.metrics())
+        wait_until(lambda: "elmokit_queue_length 4.0\n" in client.metrics())
         family = _family(process.pid)
         assert len(family) == 3  # the two, and the one that makes them
         process.send_signal(signal.SIGTERM)
@@ -214,4 +214,4 @@ def test_without_fastapi_the_install_line_is_named(elmo, monkeypatch):
     for name in [name for name in sys.modules if name.startswith("elmokit.server.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
-    failed(elmo("serve"), "a service needs FastAPI and uvicorn: pip install 'elmokit[serve]'")
+    failed(elmo("serve"), "a service needs fastapi: pip install 'elmokit[serve]'")

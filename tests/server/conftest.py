@@ -11,16 +11,11 @@ from fastapi import APIRouter, Request
 
 import elmokit
 from elmokit.search.index import Index
-from elmokit.server.desk import Desk
-from elmokit.server.exchange import EXCHANGE
-from elmokit.server.files import file_routes
-from elmokit.server.jobs import Job
-from elmokit.server.limits import Limits
-from elmokit.server.metrics import Metrics
-from elmokit.server.running import listening
-from elmokit.server.sentences import Sentences
-from elmokit.server.shelf import Shelf, read_layer_weights
-from elmokit.server.views import view_routes
+from elmokit.server.limits import Limits, TokenizedTexts
+from elmokit.server.middleware import CONTEXT
+from elmokit.server.model_calls import ModelCall
+from elmokit.server.resources import AppResources, load_tasks, read_layer_weights
+from elmokit.server.run import listening
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.learn import learn
 from made import make_folder
@@ -60,67 +55,85 @@ def index_folder(language_model, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def shelf(language_model, task_folder, index_folder):
+def index(language_model, index_folder):
     with Index.open(index_folder, language_model) as index:
-        yield Shelf(index, read_layer_weights([task_folder]))
+        yield index
 
 
 @pytest.fixture(scope="module")
 def serving():
-    """Start services that end with the module: a desk and a function that asks them."""
+    """Start services that end with the module."""
     with ExitStack() as running:
 
-        def start(model, *, token=None, shelf=None, crew=None, **limits):
-            desk = Desk(Limits(**limits), Metrics())
-            gate = Gate(desk)
-            groups = [gate.router, view_routes(desk, shelf or Shelf()), file_routes()]
-            url = running.enter_context(listening(desk, token=token, groups=groups))
+        def start(
+            model,
+            *,
+            token=None,
+            index=None,
+            open_index=None,
+            layer_weights=(),
+            tasks=None,
+            worker_pool=None,
+            **limits,
+        ):
+            resources = AppResources(Limits(**limits))
+            resources.index, resources.open_index = index, open_index
+            resources.layer_weights, resources.tasks = layer_weights, tasks or {}
+            gate = Gate(resources)
+            url = running.enter_context(listening(resources, token=token, routers=[gate.router]))
             running.callback(gate.release.set)
-            running.callback(gate.release_aside.set)
+            running.callback(gate.release_text_thread.set)
             if model is not None:
-                desk.open(model, crew)
-            return Served(url, desk, gate)
+                resources.open(model, worker_pool)
+            return Served(url, resources, gate)
 
         yield start
 
 
 @pytest.fixture(scope="module")
-def served(serving, language_model, shelf):
-    return serving(language_model, shelf=shelf)
+def served(serving, language_model, index, task_folder):
+    return serving(
+        language_model,
+        index=index,
+        layer_weights=read_layer_weights([task_folder]),
+        tasks=load_tasks([task_folder]),
+    )
 
 
 class Gate:
-    """Routes of its own that keep the model busy, or the thread for texts, until released."""
+    """Routes that keep the model busy, or the thread for texts, until they are released."""
 
-    def __init__(self, desk):
+    def __init__(self, resources):
         self.entered, self.release = threading.Event(), threading.Event()
-        self.entered_aside, self.release_aside = threading.Event(), threading.Event()
+        self.entered_text_thread, self.release_text_thread = threading.Event(), threading.Event()
         self.router = APIRouter()
 
         @self.router.post("/hold", include_in_schema=False)
         async def hold(request: Request):
-            job = Job(Sentences([], []), 1, self._hold, travels=False)
-            return await desk.ask(lambda _: job, request.scope[EXCHANGE])
+            call = ModelCall(TokenizedTexts([], []), 1, self._hold, in_worker=False)
+            async with resources.batcher.admit():
+                return await resources.run(call, request.scope[CONTEXT])
 
-        @self.router.post("/hold_aside", include_in_schema=False)
-        async def hold_aside():
-            return await desk.aside(self._hold_aside)
+        @self.router.post("/hold_text_thread", include_in_schema=False)
+        async def hold_text_thread():
+            return await resources.run_in_text_thread(self._hold_text_thread)
 
-    def _hold(self, _, jobs):
+    def _hold(self, _, batch):
         self.entered.set()
         assert self.release.wait(20)
-        return ["held" for _ in jobs]
+        return ["held" for _ in batch]
 
-    def _hold_aside(self):
-        self.entered_aside.set()
-        return self.release_aside.wait(20)
+    def _hold_text_thread(self):
+        self.entered_text_thread.set()
+        return self.release_text_thread.wait(20)
 
 
 class Served:
     """A service, and requests to it through a socket."""
 
-    def __init__(self, url, desk, gate):
-        self.url, self.desk, self.gate = url, desk, gate
+    def __init__(self, url, resources, gate):
+        self.url, self.resources, self.gate = url, resources, gate
+        self.batcher, self.metrics = resources.batcher, resources.metrics
 
     @contextmanager
     def held(self):
@@ -128,7 +141,7 @@ class Served:
         self.gate.entered.clear()
         self.gate.release.clear()
         with ThreadPoolExecutor(1) as pool:
-            holding = pool.submit(self.ask, "/hold", b"")
+            holding = pool.submit(self.request, "/hold", b"")
             assert self.gate.entered.wait(20)
             try:
                 yield
@@ -139,7 +152,7 @@ class Served:
     def connect(self):
         return HTTPConnection(urlsplit(self.url).hostname, urlsplit(self.url).port, timeout=20)
 
-    def connected(self, buffer=None):
+    def open_socket(self, buffer=None):
         """A socket to the service, which receives so many bytes at once."""
         address = urlsplit(self.url)
         made = socket.socket()
@@ -149,8 +162,8 @@ class Served:
         made.connect((address.hostname, address.port))
         return made
 
-    def ask(self, path, body=None, *, method=None, headers=()):
-        """The status, the headers and the bytes of an answer; a body that is no bytes is JSON."""
+    def request(self, path, body=None, *, method=None, headers=()):
+        """The status, headers and content of a response; unless it is bytes, a body is JSON."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
         connection = self.connect()
@@ -166,16 +179,16 @@ class Served:
         finally:
             connection.close()
 
-    def told(self, path, body=None, **settings):
-        """The JSON of an answer that is one."""
-        status, _, answer = self.ask(path, body, **settings)
+    def get_json(self, path, body=None, **settings):
+        """The JSON of a response with status 200."""
+        status, _, answer = self.request(path, body, **settings)
         assert status == 200, answer
         return json.loads(answer)
 
-    def refused(self, path, body=None, **settings):
-        """The status and the sentence of a refusal."""
-        status, _, answer = self.ask(path, body, **settings)
-        found = json.loads(answer)
-        assert list(found) == ["error"], found
-        assert "\n" not in found["error"]
-        return status, found["error"]
+    def get_error(self, path, body=None, **settings):
+        """The status and the message of an error."""
+        status, _, answer = self.request(path, body, **settings)
+        body = json.loads(answer)
+        assert list(body) == ["error"], body
+        assert "\n" not in body["error"]
+        return status, body["error"]

@@ -8,14 +8,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from elmokit.search.index import Index
-from elmokit.server.desk import Desk
-from elmokit.server.files import file_routes
-from elmokit.server.forms import LearnedLayerWeights
 from elmokit.server.limits import Limits
-from elmokit.server.metrics import Metrics
-from elmokit.server.running import listening
-from elmokit.server.shelf import Shelf
-from elmokit.server.views import view_routes
+from elmokit.server.resources import AppResources
+from elmokit.server.run import listening
+from elmokit.server.schemas import LearnedLayerWeights
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="needs playwright (pip install playwright), which is not there"
@@ -214,7 +210,7 @@ def test_mixes_are_shown_or_said_to_be_missing(served, serving, language_model, 
         ),  # as those that ship
         LearnedLayerWeights("srl", "top", "input", [2], [1.0]),
     ]
-    few = visit(serving(language_model, shelf=Shelf(layer_weights=mixes)).url)
+    few = visit(serving(language_model, layer_weights=mixes).url)
     view(few, "Mixes")
     sees(few, "#mixes-table tbody", "srl, six, input")
     sees(few, "#mixes-table tbody", "0.50")
@@ -237,7 +233,7 @@ def test_uses_of_a_word_of_the_query_are_found(serving, language_model, visit, t
     (tmp_path / "text.txt").write_text("A bank lent money .\nThe bank of a river .\n")
     built = Index.build(tmp_path / "i", [str(tmp_path / "text.txt")], language_model, unit="words")
     with built as index:
-        page = visit(serving(language_model, shelf=Shelf(index)).url, refusals=True)
+        page = visit(serving(language_model, index=index).url, refusals=True)
         view(page, "Search")
         sees(page, "#search-trouble", "an index of words; say which word of the text")
         page.locator("#search-query").fill("The bank of a river .")
@@ -321,10 +317,9 @@ def test_a_link_to_a_layer_that_is_not_there_shows_one_that_is(served, visit, la
 
 def test_a_service_that_vanished_is_told_of_and_comes_back(language_model, visit):
     def start(port):
-        desk = Desk(Limits(), Metrics())
-        groups = [view_routes(desk, Shelf()), file_routes()]
-        desk.open(language_model)
-        return listening(desk, port=port, groups=groups)
+        resources = AppResources(Limits())
+        resources.open(language_model)
+        return listening(resources, port=port)
 
     with start(0) as url:
         page = visit(url, refusals=True)
@@ -338,7 +333,7 @@ def test_a_service_that_vanished_is_told_of_and_comes_back(language_model, visit
 
 
 def test_a_busy_service_is_asked_again_when_it_says(serving, language_model, visit):
-    narrow = serving(language_model, queue=1)
+    narrow = serving(language_model, max_queued=1)
     page = visit(narrow.url, refusals=True)
     counts(page, "#uses-list li", 6)
     asked = []

@@ -1,3 +1,4 @@
+import re
 import subprocess
 import sys
 import threading
@@ -18,7 +19,7 @@ def client(served):
     return Client(served.url)
 
 
-def test_the_client_answers_as_the_model_does(client, language_model):
+def test_the_client_returns_what_the_model_returns(client, language_model):
     for layers in ("all", "top", 1, [0, 2]):
         found = client.embed(SENTENCES, layers=layers, directions="forward")
         expected = language_model.embed(SENTENCES, layers=layers, directions="forward")
@@ -40,55 +41,46 @@ def test_the_client_answers_as_the_model_does(client, language_model):
     assert client.fill("___ cat") == language_model.fill("___ cat")
 
 
-def test_the_client_asks_every_route(client, served):
+def test_the_client_has_a_method_for_every_route(client, served):
     texts = ["A bank lent money .", "The bank of a river ."]
     found = client.contexts("bank", texts, labels=["money", "river"])
-    told = served.told("/contexts", {"word": "bank", "texts": texts, "labels": ["money", "river"]})
+    body = {"word": "bank", "texts": texts, "labels": ["money", "river"]}
+    expected = served.get_json("/contexts", body)
     assert [use.group for use in found.contexts] == [0, 1]
-    assert [*map(list, found.layers[2].points)] == told["layers"][2]["points"]
+    assert [*map(list, found.layers[2].points)] == expected["layers"][2]["points"]
     alike = client.word_similarity(texts[0], texts[1].split())
     assert (
         alike.layers
-        == served.told("/similarity", {"first": texts[0], "second": texts[1]})["layers"]
+        == served.get_json("/similarity", {"first": texts[0], "second": texts[1]})["layers"]
     )
     hits = client.search("a painter of landscapes", k=2)
-    assert [hit.line for hit in hits] == [
-        hit["line"]
-        for hit in served.told("/search", {"query": "a painter of landscapes", "k": 2})["results"]
-    ]
+    expected = served.get_json("/search", {"query": "a painter of landscapes", "k": 2})
+    assert [hit.line for hit in hits] == [hit["line"] for hit in expected["results"]]
+    assert client.info().fingerprint == served.get_json("/info")["fingerprint"]
+    assert len(client.predict("ner", ["Ada lived in London ."])) == 1
     assert [mix.position for mix in client.layer_weights()] == ["input", "output"]
     assert client.is_alive()
     assert client.is_ready()
     assert "elmokit_requests_total" in client.metrics()
-    asked = {
-        "/embed",
-        "/encode",
-        "/score",
-        "/next",
-        "/fill",
-        "/contexts",
-        "/similarity",
-        "/layer_weights",
-    }
-    asked |= {"/search", "/health", "/ready", "/metrics"}
-    assert set(client.schema()["paths"]) == asked  # a new route wants a method
+    paths = {"/embed", "/encode", "/score", "/next", "/fill", "/predict/{task}", "/contexts"}
+    paths |= {"/similarity", "/layer_weights", "/search", "/info", "/health", "/ready", "/metrics"}
+    assert set(client.schema()["paths"]) == paths  # a new route needs a method
 
 
-def test_the_client_needs_no_web_server():
-    missing = "sys.modules.update(dict.fromkeys(['fastapi', 'starlette', 'uvicorn']))"
-    code = f"import sys; {missing}; import elmokit.server.client"
+def test_the_client_needs_neither_torch_nor_a_web_server():
+    missing = ["torch", "fastapi", "starlette", "uvicorn", "orjson", "prometheus_client"]
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({missing})); "
+        "from elmokit.server.client import Client; Client('http://localhost')"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_mistake_is_the_models_error(client, served):
+def test_a_mistake_raises_what_the_model_raises(client, served):
     with pytest.raises(InputError, match="layer 9 was asked for"):
         client.embed(SENTENCES, layers=9)
     with pytest.raises(InputError, match="the limit is 1,024"):
         client.encode(["a"] * 2000)
-    with pytest.raises(TypeError, match="expected a list of words"):
-        client.embed(["one string"])
-    with pytest.raises(TypeError, match="texts is one string"):
-        client.encode("one string")
     with pytest.raises(InputError, match="expected http://HOST:PORT"):
         Client("localhost:8000")
     with pytest.raises(ServiceError, match="not found") as caught:
@@ -96,7 +88,31 @@ def test_a_mistake_is_the_models_error(client, served):
     assert caught.value.status == 404
 
 
-def test_the_client_brings_its_token(serving, language_model):
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda client: client.embed(None), "sentences is None, expected lists of words"),
+        (lambda client: client.embed(["cat"]), "sentence 0 is one string ('cat'), expected a list"),
+        (lambda client: client.embed([["cat", None]]), "sentence 0: word 1 is None, expected a st"),
+        (lambda client: client.encode(None), "texts is None, expected a list of texts: [text]"),
+        (lambda client: client.encode(["a", None]), "text 1 is None, expected a string or a list"),
+        (lambda client: client.encode([7]), "text 0 is 7 (type int), expected a string or a list"),
+        (lambda client: client.score("one"), "texts is one string ('one'), expected a list of te"),
+        (lambda client: client.next_words(None), "text is None, expected a string or a list of w"),
+    ],
+)
+def test_input_of_a_wrong_type_is_refused_in_plain_words(client, call, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        call(client)
+
+
+def test_one_string_is_encoded_as_one_vector(client, language_model):
+    vector = client.encode("word1 word2", normalize_embeddings=True)
+    assert vector.shape == (language_model.dim,)
+    assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
+
+
+def test_the_client_sends_its_token(serving, language_model):
     locked = serving(language_model, token="secret")
     assert Client(locked.url, "secret").encode(["a"]).shape == (1, 12)
     with pytest.raises(ServiceError, match="the token is missing or wrong") as caught:
@@ -104,19 +120,19 @@ def test_the_client_brings_its_token(serving, language_model):
     assert caught.value.status == 401
 
 
-def test_a_busy_service_is_asked_again_and_not_for_ever(serving, language_model):
-    narrow = serving(language_model, queue=1)
+def test_the_client_retries_a_busy_service_a_few_times(serving, language_model):
+    narrow = serving(language_model, max_queued=1)
     with narrow.held():
         started = time.monotonic()
-        with pytest.raises(ServiceError, match="ask again in a moment") as caught:
-            Client(narrow.url, retries=2, most_wait=0.1).encode(["a"])
+        with pytest.raises(ServiceError, match="try again in a moment") as caught:
+            Client(narrow.url, max_retries=2, max_wait=0.1).encode(["a"])
         assert (caught.value.status, caught.value.retry_after) == (429, 1)
         assert 0.2 <= time.monotonic() - started < 1
         threading.Timer(0.2, narrow.gate.release.set).start()
-        assert Client(narrow.url, retries=1).encode(["a"]).shape == (1, 12)
+        assert Client(narrow.url, max_retries=1).encode(["a"]).shape == (1, 12)
 
 
-def test_nobody_there_is_an_error_of_the_service():
+def test_no_service_is_a_service_error():
     with pytest.raises(ServiceError, match=r"http://127\.0\.0\.1:9: .*refused"):
         Client("http://127.0.0.1:9").encode(["a"])
     assert not Client("http://127.0.0.1:9").is_alive()
@@ -128,6 +144,6 @@ def test_the_client_waits_until_a_service_is_ready(serving, language_model):
         Client(early.url).wait_until_ready(0.1)
     assert Client(early.url).is_alive()
     assert not Client(early.url).is_ready()
-    threading.Timer(0.2, early.desk.open, [language_model]).start()
+    threading.Timer(0.2, early.resources.open, [language_model]).start()
     Client(early.url).wait_until_ready()
-    assert early.told("/ready")
+    assert early.get_json("/ready")

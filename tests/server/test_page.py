@@ -15,7 +15,7 @@ from elmokit.errors import FormatError
 from elmokit.formats import ENGLISH
 from elmokit.plots import compare_words
 from elmokit.projection import project_pca
-from elmokit.server.shelf import Shelf, read_layer_weights, read_shipped_layer_weights
+from elmokit.server.resources import read_layer_weights, read_shipped_layer_weights
 from waiting import wait_until
 
 PAGE = Path(elmokit.server.__file__).parent / "page"
@@ -26,22 +26,22 @@ KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 @pytest.mark.parametrize("path", sorted(PAGE.iterdir()), ids=lambda path: path.name)
 def test_every_file_is_served_as_what_it_is_and_kept_until_it_changes(served, path):
     place = "/" if path.name == "index.html" else f"/page/{path.name}"
-    status, headers, body = served.ask(place)
+    status, headers, body = served.request(place)
     assert (status, body) == (200, path.read_bytes())
     assert headers["Content-Type"] == f"{KINDS[path.suffix]}; charset=utf-8"
     assert headers["Cache-Control"] == "no-cache"
     assert headers["Content-Security-Policy"].startswith("default-src 'self'; img-src data:;")
     assert "unsafe" not in headers["Content-Security-Policy"]
     known = {"If-None-Match": f'"other", W/{headers["ETag"]}'}
-    status, again, body = served.ask(place, headers=known)
+    status, again, body = served.request(place, headers=known)
     assert (status, again["ETag"], body) == (304, headers["ETag"], b"")
-    status, head, body = served.ask(place, method="HEAD")
+    status, head, body = served.request(place, method="HEAD")
     assert (status, head["ETag"], body) == (200, headers["ETag"], b"")
 
 
 def test_nothing_else_of_the_disk_is_served(served):
     for path in ["/page/", "/page", "/page/../app.py", "/page/%2e%2e/app.py", "/page/none.js"]:
-        assert served.refused(path)[0] == 404
+        assert served.get_error(path)[0] == 404
 
 
 def test_the_page_loads_nothing_from_elsewhere():
@@ -60,15 +60,15 @@ def test_every_id_that_the_scripts_name_is_on_the_page():
 
 def test_a_token_is_asked_for_what_the_page_asks_and_not_for_the_page(serving, language_model):
     closed = serving(language_model, token="secret")
-    assert closed.ask("/")[0] == closed.ask("/page/main.js")[0] == 200
-    assert closed.refused("/pages")[0] == closed.refused("/layer_weights")[0] == 401
-    assert closed.refused("/contexts", {"word": "bank", "texts": TEXTS})[0] == 401
+    assert closed.request("/")[0] == closed.request("/page/main.js")[0] == 200
+    assert closed.get_error("/pages")[0] == closed.get_error("/layer_weights")[0] == 401
+    assert closed.get_error("/contexts", {"word": "bank", "texts": TEXTS})[0] == 401
     allowed = {"Authorization": "Bearer secret"}
-    assert closed.told("/layer_weights", headers=allowed) == {"layer_weights": []}
+    assert closed.get_json("/layer_weights", headers=allowed) == {"layer_weights": []}
 
 
 def test_uses_stand_where_pca_puts_them_but_for_the_axes_signs(served, language_model):
-    found = served.told("/contexts", {"word": " bank ", "texts": TEXTS})
+    found = served.get_json("/contexts", {"word": " bank ", "texts": TEXTS})
     used = [(use["words"][use["position"]], use["words"][0]) for use in found["contexts"]]
     assert used == [("bank", "A"), ("Bank", "The"), ("banks", "The"), ("bank", "my")]
     assert len(found["layers"]) == language_model.num_layers
@@ -78,9 +78,8 @@ def test_uses_stand_where_pca_puts_them_but_for_the_axes_signs(served, language_
         rows = [array[layer, place] for array, place in zip(arrays, places, strict=True)]
         expected = project_pca(np.stack(rows))
         np.testing.assert_allclose(np.abs(plane["points"]), np.abs(expected.points), atol=1e-5)
-        np.testing.assert_allclose(
-            plane["explained_variance"], expected.explained_variance, atol=1e-6
-        )
+        shares = plane["explained_variance"]
+        np.testing.assert_allclose(shares, expected.explained_variance, atol=1e-6)
     below = np.array([layer["points"] for layer in found["layers"]])
     assert ((below[:-1] * below[1:]).sum(1) >= 0).all()  # no axis turns over on the way up
     assert found["groups"] == ["cluster 1", "cluster 2"]
@@ -89,7 +88,7 @@ def test_uses_stand_where_pca_puts_them_but_for_the_axes_signs(served, language_
 
 def test_labels_group_uses(served):
     labels = ["money", "none", "river", "money"]
-    found = served.told("/contexts", {"word": "bank", "texts": TEXTS, "labels": labels})
+    found = served.get_json("/contexts", {"word": "bank", "texts": TEXTS, "labels": labels})
     assert found["groups"] == ["money", "river"]
     assert [use["group"] for use in found["contexts"]] == [0, 1, 1, 0]
 
@@ -97,44 +96,52 @@ def test_labels_group_uses(served):
 @pytest.mark.parametrize(
     ("change", "status", "says"),
     [
-        ({"word": "cat"}, 422, "there is no use of 'cat' in the texts; a map needs two"),
-        ({"word": "money"}, 422, "there is only one use of 'money' in the texts; a map needs two"),
-        ({"word": " "}, 422, "the word is empty; give one that the texts use"),
-        ({"labels": ["x"]}, 422, "1 labels were given for 4 texts; give one a text"),
-        ({"labels": ["x", "x", "\ud800", "x"]}, 422, "label 2 has '\\ud800', half of a character"),
-        ({"texts": ["bank " * 501]}, 413, "'bank' has 501 uses, the limit is 500"),
+        ({"word": "cat"}, 422, "'cat' does not occur in the texts; two occurrences are needed"),
+        (
+            {"word": "money"},
+            422,
+            "'money' occurs only once in the texts; two",
+        ),
+        ({"word": " "}, 422, "the word is empty; give one that occurs in the texts"),
+        ({"labels": ["x"]}, 422, "1 labels were given for 4 texts; give one per text"),
+        (
+            {"labels": ["x", "x", "\ud800", "x"]},
+            422,
+            "label 2 has '\\ud800', half of a surrogate",
+        ),
+        ({"texts": ["bank " * 501]}, 413, "'bank' occurs 501 times, the limit is 500"),
         (
             {"texts": ["bank " * 20 + "x " * 4000]},
             413,
-            "the sentences of the uses have 80,400 word",
+            "the sentences of the occurrences have 80,400 word",
         ),
         ({"texts": 3}, 422, "texts is 3"),
-        ({"kind": 3}, 422, "kind is no setting of this route"),
+        ({"kind": 3}, 422, "kind is not a field of this request"),
     ],
 )
 def test_uses_that_make_no_map_are_refused_in_a_sentence(served, change, status, says):
-    found, sentence = served.refused("/contexts", {"word": "bank", "texts": TEXTS} | change)
+    found, sentence = served.get_error("/contexts", {"word": "bank", "texts": TEXTS} | change)
     assert (found, sentence[: len(says)]) == (status, says)
 
 
 def test_words_of_two_texts_are_compared_in_every_layer(served, language_model):
     first, second = ["A", "bank", "lent"], ["a", "bank", "."]
-    found = served.told("/similarity", {"first": first, "second": second})
+    found = served.get_json("/similarity", {"first": first, "second": second})
     assert (found["first"], found["second"]) == (first, second)
     expected = compare_words(language_model, first, second)
     np.testing.assert_allclose(found["layers"], expected, atol=1e-6)
-    raw = served.told("/similarity", {"first": "One dog . Two cats .", "second": "x"})
+    raw = served.get_json("/similarity", {"first": "One dog . Two cats .", "second": "x"})
     assert raw["first"] == ["One", "dog", ".", "Two", "cats", "."]
     for form, refusal in [
-        ({"first": "", "second": "x"}, (422, "a sentence has no word; give two sentences")),
+        ({"first": "", "second": "x"}, (422, "a text has no word; give two texts")),
         ({"first": "a " * 200, "second": "b " * 100}, (413, "200 words and 100 make 20,000 pairs")),
     ]:  # fmt: skip
-        status, sentence = served.refused("/similarity", form)
+        status, sentence = served.get_error("/similarity", form)
         assert (status, sentence[: len(refusal[1])]) == refusal
 
 
 def test_mixes_are_those_that_tasks_learnt(served, task_folder):
-    mixes = served.told("/layer_weights")["layer_weights"]
+    mixes = served.get_json("/layer_weights")["layer_weights"]
     assert [(mix["task"], mix["position"]) for mix in mixes] == [
         ("ner", "input"),
         ("ner", "output"),
@@ -177,8 +184,9 @@ def test_mixes_that_ship_are_shown_for_the_model_they_ship_with(
         json.dumps({"fingerprint": fingerprint, "layer_weights": shipped})
     )
     assert read_shipped_layer_weights(model, folder) == []
-    shelf = Shelf(layer_weights=read_shipped_layer_weights(language_model, folder))
-    assert serving(language_model, shelf=shelf).told("/layer_weights") == {"layer_weights": shipped}
+    weights = read_shipped_layer_weights(language_model, folder)
+    service = serving(language_model, layer_weights=weights)
+    assert service.get_json("/layer_weights") == {"layer_weights": shipped}
     (folder / "layer_weights.json").write_text(
         '{"fingerprint": "", "layer_weights": [{"task": "ner"}]}'
     )
@@ -198,9 +206,9 @@ def test_what_ships_with_the_english_model_has_its_layers():
         assert sum(mix.weights) == pytest.approx(1, abs=1e-3)
 
 
-def test_a_search_finds_what_was_asked_for_and_lights_its_words(served, shelf):
+def test_a_search_finds_what_was_asked_for_and_lights_its_words(served, index):
     query = "Two banks and a painter of landscapes ."
-    found = served.told("/search", {"query": query, "k": 2})["results"]
+    found = served.get_json("/search", {"query": query, "k": 2})["results"]
     assert len(found) == 2
     assert found[0]["words"] == query.split()
     assert (found[0]["line"], Path(found[0]["file"]).name) == (3, "text.txt")
@@ -208,7 +216,7 @@ def test_a_search_finds_what_was_asked_for_and_lights_its_words(served, shelf):
     assert found[0]["highlighted"] == [0, 1, 4, 6]  # no stop words and no punctuation
     assert found[1]["highlighted"]
     assert len(found[1]["highlighted"]) < len(found[1]["words"])
-    expected = [hit.score for hit in shelf.index.search(query, k=2)]
+    expected = [hit.score for hit in index.search(query, k=2)]
     assert [passage["score"] for passage in found] == pytest.approx(expected, abs=1e-5)
 
 
@@ -216,8 +224,8 @@ def test_searches_wait_their_turn_like_all_requests(served):
     forms = [{"query": "a bank"}, {"query": ""}, {"query": "money", "k": 1}]
     with ThreadPoolExecutor(3) as pool:
         with served.held():
-            waiting = [pool.submit(served.ask, "/search", form) for form in forms]
-            wait_until(lambda: served.desk.waiting == 4)
+            waiting = [pool.submit(served.request, "/search", form) for form in forms]
+            wait_until(lambda: served.batcher.num_waiting == 4)
         answers = [(answer.result()[0], json.loads(answer.result()[2])) for answer in waiting]
     assert [status for status, _ in answers] == [200, 422, 200]
     assert answers[1][1] == {"error": "the query '' has no word"}
@@ -226,16 +234,16 @@ def test_searches_wait_their_turn_like_all_requests(served):
 
 def test_without_an_index_the_service_says_how_to_make_one(serving, language_model):
     bare = serving(language_model)
-    status, sentence = bare.refused("/search", {"query": "a bank"})
+    status, sentence = bare.get_error("/search", {"query": "a bank"})
     assert status == 422
     assert "elmo index build" in sentence
     assert "elmo serve --index" in sentence
-    assert bare.told("/layer_weights") == {"layer_weights": []}
+    assert bare.get_json("/layer_weights") == {"layer_weights": []}
 
 
 def test_while_the_model_is_loaded_the_page_is_there_and_its_questions_wait(serving):
     starting = serving(None)
-    assert starting.ask("/")[0] == 200
+    assert starting.request("/")[0] == 200
     for path, form in [("/layer_weights", None), ("/search", {"query": "a"})]:
-        status, headers, _ = starting.ask(path, form)
+        status, headers, _ = starting.request(path, form)
         assert (status, headers["Retry-After"]) == (503, "1")

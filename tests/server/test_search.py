@@ -13,15 +13,14 @@ from elmokit.search.index import Index
 from elmokit.search.pg_connection import PostgresAddress
 from elmokit.search.sample import sample_index
 from elmokit.server.client import Client
-from elmokit.server.shelf import Shelf
 from waiting import wait_until
 
 QUERY = {"query": "a painter of landscapes", "k": 3}
 
 
 def test_the_sample_is_searched_and_lit(serving, language_model):
-    served = serving(language_model, shelf=Shelf(sample_index(language_model)))
-    found = served.told("/search", {"query": "The soup needs more pepper and a little lemon."})
+    served = serving(language_model, index=sample_index(language_model))
+    found = served.get_json("/search", {"query": "The soup needs more pepper and a little lemon."})
     assert found["results"][0]["words"][:2] == ["The", "soup"]
     assert found["results"][0]["highlighted"]
     assert {passage["file"] for passage in found["results"]} == {"sample.txt"}
@@ -31,19 +30,19 @@ def test_a_search_is_as_big_as_what_it_reads(serving, language_model, tmp_path):
     (tmp_path / "text.txt").write_text("a b c d e f g h\na b c d\n" + "a " * 50)
     text = [str(tmp_path / "text.txt")]
     with Index.build(tmp_path / "i", text, language_model, layers="mean") as index:
-        served = serving(language_model, shelf=Shelf(index), tokens=30, batch_tokens=30)
+        served = serving(language_model, index=index, max_tokens=30, tokens_per_batch=30)
         with ThreadPoolExecutor(3) as pool:
             with served.held():
-                before = served.desk.metrics.tokens
-                waiting = [pool.submit(served.told, "/search", {"query": "a b"}) for _ in "123"]
-                wait_until(lambda: served.desk.waiting == 4)
+                before = served.metrics.value("elmokit_tokens_total")
+                waiting = [pool.submit(served.get_json, "/search", {"query": "a b"}) for _ in "123"]
+                wait_until(lambda: served.batcher.num_waiting == 4)
             found = [answer.result()["results"] for answer in waiting]
     assert [[len(p["words"]) for p in one] for one in found] == [[4, 8, 50]] * 3
     assert [[bool(passage["highlighted"]) for passage in one] for one in found] == [
         [True, True, False]
     ] * 3
     # Each query is read alone, then with the two passages that are not too long, and their marks.
-    assert served.desk.metrics.tokens - before == 3 * (4 + 4 + 10 + 6)
+    assert served.metrics.value("elmokit_tokens_total") - before == 3 * (4 + 4 + 10 + 6)
 
 
 def test_a_database_that_is_gone_is_503_until_it_is_back(
@@ -52,18 +51,18 @@ def test_a_database_that_is_gone_is_503_until_it_is_back(
     (tmp_path / "text.txt").write_text("A bank lent money .\nThe bank of a river .\n")
     url = postgres.address("served")
     with Index.build(url, [str(tmp_path / "text.txt")], language_model) as index:
-        served = serving(language_model, shelf=Shelf(index))
-        before = served.told("/search", QUERY)
+        served = serving(language_model, index=index)
+        before = served.get_json("/search", QUERY)
         assert len(before["results"]) == 2
         with postgres.away():
-            status, headers, _ = served.ask("/search", QUERY)
+            status, headers, _ = served.request("/search", QUERY)
             assert (status, headers["Retry-After"]) == (503, "1")
-            assert "the database does not answer" in served.refused("/search", QUERY)[1]
+            assert "the database does not answer" in served.get_error("/search", QUERY)[1]
             with pytest.raises(ServiceError, match="the database does not answer"):
-                Client(served.url, retries=1, most_wait=0.01).search("a bank")
-            assert served.ask("/encode", {"texts": ["a"]})[0] == 200
-            assert served.ask("/ready")[0] == 200
-        assert served.told("/search", QUERY) == before
+                Client(served.url, max_retries=1, max_wait=0.01).search("a bank")
+            assert served.request("/encode", {"texts": ["a"]})[0] == 200
+            assert served.request("/ready")[0] == 200
+        assert served.get_json("/search", QUERY) == before
 
 
 def test_an_index_that_was_built_again_is_opened_again(serving, language_model, postgres, tmp_path):
@@ -76,26 +75,26 @@ def test_an_index_that_was_built_again_is_opened_again(serving, language_model, 
 
     build("A bank lent money .", "The bank of a river .")
     open_index = partial(Index.open, url, language_model)
-    with closing(Shelf(open_index(), open_index=open_index)) as shelf:
-        served = serving(language_model, shelf=shelf)
-        assert len(served.told("/search", QUERY)["results"]) == 2
+    served = serving(language_model, index=open_index(), open_index=open_index)
+    with closing(served.resources):
+        assert len(served.get_json("/search", QUERY)["results"]) == 2
         build("A painter of landscapes .", "Two owls .", "No bank .")
         with ThreadPoolExecutor(4) as pool:
-            for found in pool.map(served.told, ["/search"] * 4, [QUERY] * 4):
+            for found in pool.map(served.get_json, ["/search"] * 4, [QUERY] * 4):
                 assert found["results"][0]["text"] == "A painter of landscapes ."
         postgres.run(f"DROP SCHEMA {PostgresAddress.from_url(url).schema} CASCADE")
-        status, headers, body = served.ask("/search", QUERY)
+        status, headers, body = served.request("/search", QUERY)
         assert (status, headers["Retry-After"]) == (503, "1")
         assert "no index there; build one first" in json.loads(body)["error"]
         build("A painter .")
-        assert len(served.told("/search", QUERY)["results"]) == 1
+        assert len(served.get_json("/search", QUERY)["results"]) == 1
 
 
 def test_all_that_the_index_keeps_of_a_passage_is_told(serving, language_model, tmp_path):
     (tmp_path / "text.txt").write_text("A bank lent. A painter painted.\n")
     with Index.build(tmp_path / "i", [str(tmp_path / "text.txt")], language_model) as index:
-        served = serving(language_model, shelf=Shelf(index))
-        (found,) = served.told("/search", {"query": "A painter painted.", "k": 1})["results"]
+        served = serving(language_model, index=index)
+        (found,) = served.get_json("/search", {"query": "A painter painted.", "k": 1})["results"]
     file = str(tmp_path / "text.txt")
     assert found == {
         "id": 2, "score": pytest.approx(1, abs=1e-3), "text": "A painter painted.",
@@ -111,19 +110,19 @@ def uses(serving, language_model, tmp_path):
     with Index.build(
         tmp_path / "i", [str(tmp_path / "text.txt")], language_model, unit="words"
     ) as index:
-        yield serving(language_model, shelf=Shelf(index)), index
+        yield serving(language_model, index=index), index
 
 
 def test_uses_of_a_word_are_found_by_its_use_in_the_query(uses):
     served, index = uses
     asked = {"query": "The Bank of a river .", "word": "bank"}
-    found = served.told("/search", asked)["results"]
+    found = served.get_json("/search", asked)["results"]
     assert [(use["line"], use["highlighted"]) for use in found] == [(2, [1]), (1, [1])]
     assert [use["words"][1] for use in found] == ["Bank", "bank"]
     assert [use["score"] for use in found] == [
         pytest.approx(hit.score, abs=1e-5) for hit in index.search_word("bank", asked["query"])
     ]
-    others = served.told("/search", asked | {"any_word": True, "k": 8})["results"]
+    others = served.get_json("/search", asked | {"any_word": True, "k": 8})["results"]
     expected = index.search_word("bank", asked["query"], k=8, any_word=True)
     assert [(use["id"], use["highlighted"]) for use in others] == [
         (hit.passage.id, [hit.passage.word_index]) for hit in expected
@@ -139,7 +138,7 @@ def test_uses_of_a_word_are_found_by_its_use_in_the_query(uses):
         ({"any_word": True}, "any_word was given without a word"),
         ({"word": "owl"}, "'owl' is not a word of the sentence, whose words are: a painter"),
         ({"word": "painter"}, "{name}: 'painter' does not occur in the index"),
-        ({"word": "\ud800"}, "word has '\\ud800', half of a character; expected text that is"),
+        ({"word": "\ud800"}, "word has '\\ud800', half of a surrogate pair; expected valid"),
         ({"word": 3}, "word is 3: input should be a valid string"),
         (
             {"word": "painter", "any_word": "yes"},
@@ -149,13 +148,13 @@ def test_uses_of_a_word_are_found_by_its_use_in_the_query(uses):
 )
 def test_a_word_that_cannot_be_searched_is_told(uses, change, says):
     served, index = uses
-    status, sentence = served.refused("/search", {"query": "a painter"} | change)
+    status, sentence = served.get_error("/search", {"query": "a painter"} | change)
     says = says.format(name=index.name)
     assert (status, sentence[: len(says)]) == (422, says)
 
 
 def test_an_index_of_passages_has_no_uses_of_words(served):
-    status, sentence = served.refused("/search", {"query": "a bank", "word": "bank"})
+    status, sentence = served.get_error("/search", {"query": "a bank", "word": "bank"})
     assert (status, "searching for a word needs one of words" in sentence) == (422, True)
 
 
@@ -178,12 +177,12 @@ def test_a_search_that_hangs_holds_up_nobody_else(serving, language_model):
 
     index = sample_index(language_model)
     index.store = Hanging(index.store)
-    served = serving(language_model, shelf=Shelf(index), seconds=1)
+    served = serving(language_model, index=index, timeout_seconds=1)
     try:
-        status, sentence = served.refused("/search", QUERY)
+        status, sentence = served.get_error("/search", QUERY)
         assert (status, sentence[:26]) == (503, "no answer within 1 seconds")
         assert hanging.is_set()
-        assert served.ask("/encode", {"texts": ["a"]})[0] == 200
+        assert served.request("/encode", {"texts": ["a"]})[0] == 200
     finally:
         release.set()
-    assert len(served.told("/search", QUERY)["results"]) == 3
+    assert len(served.get_json("/search", QUERY)["results"]) == 3

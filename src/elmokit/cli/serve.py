@@ -83,43 +83,41 @@ def serve(
     try:
         from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
         from elmokit.search.sample import sample_index  # noqa: PLC0415
-        from elmokit.server.crew import Crew, usual_size  # noqa: PLC0415
-        from elmokit.server.desk import Desk  # noqa: PLC0415
-        from elmokit.server.files import file_routes  # noqa: PLC0415
         from elmokit.server.limits import Limits  # noqa: PLC0415
-        from elmokit.server.metrics import Metrics  # noqa: PLC0415
-        from elmokit.server.running import listening  # noqa: PLC0415
-        from elmokit.server.shelf import Shelf, read_layer_weights, read_shipped_layer_weights  # noqa: PLC0415
-        from elmokit.server.views import view_routes  # noqa: PLC0415
+        from elmokit.server.resources import (  # noqa: PLC0415
+            AppResources,
+            load_tasks,
+            read_layer_weights,
+            read_shipped_layer_weights,
+        )
+        from elmokit.server.run import listening  # noqa: PLC0415
+        from elmokit.server.worker_pool import WorkerPool, default_num_workers  # noqa: PLC0415
     except ModuleNotFoundError as error:
-        if error.name not in ("fastapi", "starlette", "uvicorn"):
+        if (error.name or "elmokit").startswith("elmokit"):
             raise
-        raise InputError(
-            "a service needs FastAPI and uvicorn: pip install 'elmokit[serve]'"
-        ) from None
+        raise InputError(f"a service needs {error.name}: pip install 'elmokit[serve]'") from None
     limits = Limits(
-        body_bytes=body_bytes,
-        texts=texts,
-        tokens=tokens,
-        fill_tokens=fill_tokens,
-        answer_bytes=answer_bytes,
-        queue=queue,
-        open=4 * queue,
-        seconds=seconds,
-        batch_tokens=batch_tokens,
-        gather_milliseconds=gather_milliseconds,
+        max_body_bytes=body_bytes,
+        max_texts=texts,
+        max_tokens=tokens,
+        max_fill_tokens=fill_tokens,
+        max_response_bytes=answer_bytes,
+        max_queued=queue,
+        max_open=4 * queue,
+        timeout_seconds=seconds,
+        tokens_per_batch=batch_tokens,
+        batch_wait_milliseconds=gather_milliseconds,
     )
     if processes is None:
-        processes = 1 if threads else usual_size(device)
+        processes = 1 if threads else default_num_workers(device)
     elif processes > 1 and (threads or device != "cpu"):
         raise InputError("--processes compute on the CPU, with one thread each; leave it out")
-    desk, shelf = Desk(limits, Metrics()), Shelf()
-    groups = [view_routes(desk, shelf), file_routes()]
+    resources = AppResources(limits)
     with (
         ExitStack() as ending,  # when all are answered
-        listening(desk, host=host, port=port, token=token, groups=groups) as url,
+        listening(resources, host=host, port=port, token=token) as url,
     ):
-        ending.callback(shelf.close)
+        ending.callback(resources.close)
         tell(f"listening at {url}, loading the model")
         embedder = load(
             model,
@@ -131,18 +129,23 @@ def serve(
             cache_bytes=_CACHE_BYTES // (processes if processes == 1 else processes + 1),
         )
         embedder.tokenize("Once.")  # the first text takes a second
-        shelf.layer_weights = (
+        if model:
+            resources.model_name, resources.model_source = model[0].name, str(model[0])
+        resources.tasks = load_tasks(tasks or [])
+        resources.layer_weights = (
             read_layer_weights(tasks) if tasks else read_shipped_layer_weights(embedder)
         )
-        shelf.open_index = lambda: (
+        resources.open_index = lambda: (
             sample_index(embedder) if index is None else Index.open(index, embedder)
         )
-        shelf.index = shelf.open_index()
-        crew = None
+        resources.index = resources.open_index()
+        worker_pool = None
         if processes > 1:
-            crew = ending.enter_context(closing(Crew(embedder, processes, seconds=2 * seconds)))
+            worker_pool = ending.enter_context(
+                closing(WorkerPool(embedder, processes, timeout_seconds=2 * seconds))
+            )
         with _signals() as arrived:  # before, one ends it at once
-            desk.open(embedder, crew)
+            resources.open(embedder, worker_pool)
             tell("ready")
             arrived.get()
         tell("answering what waits; once more ends at once")

@@ -1,1 +1,1 @@
-"""Requests become answers: the face for programs and browsers."""
+"""HTTP service: `elmo serve`, and a client for Python programs."""

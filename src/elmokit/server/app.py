@@ -1,95 +1,177 @@
-"""A desk becomes an application that a web server runs."""
+"""The ASGI application: routes, the page, the API's documentation, and error responses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
 
 from fastapi import APIRouter, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.types import ASGIApp
+from starlette.responses import FileResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Scope
 
 import elmokit
 from elmokit.errors import ElmokitError, InputError, ServiceError
-from elmokit.server.desk import Desk
-from elmokit.server.fault import fault_of
-from elmokit.server.guard import Guard, refusal
-from elmokit.server.routes import model_routes, state_routes
+from elmokit.server import explore_routes, routes
+from elmokit.server.middleware import GuardMiddleware
+from elmokit.server.resources import AppResources
+from elmokit.server.responses import error_response, service_error_response
+
+_PAGE = Path(__file__).parent / "page"
+_PAGE_HEADERS = {
+    "Cache-Control": "no-cache",  # stored, but revalidated: a new version shows at once
+    "Content-Security-Policy": (
+        "default-src 'self'; img-src data:; object-src 'none'; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 
 
-def make_app(desk: Desk, *, token: str | None = None, groups: Sequence[APIRouter] = ()) -> ASGIApp:
-    """The service as ASGI: the model's routes, and those of other `groups`.
+def create_app(
+    resources: AppResources, *, token: str | None = None, routers: Sequence[APIRouter] = ()
+) -> ASGIApp:
+    """The service as an ASGI application; `routers` adds routes to its own.
 
-    With a `token`, only /health, /ready and the files of the page answer without it.
+    With a `token`, only /health, /ready, the page, /docs and the schema are public.
     """
     if token == "":
         raise InputError("the token is empty; give one, or none at all")
 
     @asynccontextmanager
-    async def working(_: FastAPI) -> AsyncIterator[None]:
-        work = asyncio.create_task(desk.work())
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        batching = asyncio.create_task(resources.batcher.process_queues())
         yield
-        work.cancel()
-        desk.close()
+        batching.cancel()
+        resources.close_threads()
 
-    app = FastAPI(
+    app = FastAPIOffline(  # the same as FastAPI, but /docs loads nothing from elsewhere
         title="elmokit",
-        summary="Vectors of words in context, and a language model to ask.",
+        summary="Contextual word vectors and a language model.",
         version=elmokit.__version__,
-        lifespan=working,
-        docs_url=None,  # they would fetch scripts from elsewhere
+        lifespan=lifespan,
         redoc_url=None,
+        favicon_url="data:,",
+        redirect_slashes=False,
         exception_handlers={
-            RequestValidationError: _wrong_form,
+            RequestValidationError: _invalid_request,
             HTTPException: _http_error,
-            ElmokitError: _own_error,
-            Exception: _bug,
+            ElmokitError: _elmokit_error,
+            Exception: _unexpected_error,
         },
     )
-    routers = [model_routes(desk), state_routes(desk), *groups]
-    for router in routers:
+    app.state.resources = resources
+    all_routers = [routes.router, explore_routes.router, *routers]
+    for router in all_routers:
         app.include_router(router)
-    paths = {getattr(route, "path", "") for router in routers for route in router.routes}
-    return Guard(
+    page = PageFiles(directory=_PAGE)
+    app.mount("/page", page)
+    app.add_api_route("/", page.index, methods=["GET", "HEAD"], include_in_schema=False)
+    if token is not None:
+        _document_token(app)
+    paths = {getattr(route, "path", "") for router in all_routers for route in router.routes}
+    return GuardMiddleware(
         app,
-        limits=desk.limits,
-        metrics=desk.metrics,
+        limits=resources.limits,
+        metrics=resources.metrics,
         token=token,
-        paths=frozenset(paths | {"/openapi.json"}),
+        paths=frozenset(paths | {"/", "/docs", "/openapi.json"}),
     )
 
 
-async def _wrong_form(request: Request, error: Exception) -> Response:
+class PageFiles(StaticFiles):
+    """The page's files, with headers that keep it from loading anything from elsewhere."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """A file, or 304 where the browser has it already."""
+        response = super().file_response(*args, **kwargs)
+        if isinstance(response, FileResponse) and str(response.path).endswith(".js"):
+            # Python before 3.12, and some systems, know another type.
+            response.headers["Content-Type"] = "text/javascript; charset=utf-8"
+        response.headers.update(_PAGE_HEADERS)
+        return response
+
+    async def index(self, request: Request) -> Response:
+        """The page itself."""
+        return await self.get_response("index.html", request.scope)
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        """A file of the page; its folder itself is not served."""
+        if path == ".":
+            raise HTTPException(404)
+        return await super().get_response(path, scope)
+
+
+def _document_token(app: FastAPI) -> None:
+    """Tell in the schema that requests need a token, so that /docs asks for it."""
+    schema = app.openapi()
+    schemes = schema.setdefault("components", {}).setdefault("securitySchemes", {})
+    schemes["token"] = {"type": "http", "scheme": "bearer"}
+    schema["security"] = [{"token": []}]
+
+
+async def _invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     if first["type"] == "json_invalid":
-        return _told(400, f"the body is not JSON: {first['ctx']['error']} at {first['loc'][1]}")
+        where = f"{first['ctx']['error']} at {first['loc'][1]}"
+        return error_response(400, f"the body is not JSON: {where}")
     if isinstance(error.body, bytes):
-        kind = request.headers.get("content-type", "none")
-        return _told(400, f"the content type is {kind}, expected application/json")
-    return _told(422, fault_of(error))
+        content_type = request.headers.get("content-type", "none")
+        return error_response(400, f"the content type is {content_type}, expected application/json")
+    return error_response(422, describe_invalid(error))
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 400:
-        return _told(400, "the body is not JSON in UTF-8")
-    return JSONResponse(
-        {"error": str(error.detail).lower()}, error.status_code, dict(error.headers or {})
-    )
+        return error_response(400, "the body is not JSON in UTF-8")
+    return error_response(error.status_code, str(error.detail).lower(), error.headers)
 
 
-async def _own_error(_: Request, error: Exception) -> Response:
+async def _elmokit_error(_: Request, error: Exception) -> Response:
     if isinstance(error, ServiceError):
-        return refusal(error)
-    return _told(422 if isinstance(error, InputError) else 500, str(error))
+        return service_error_response(error)
+    return error_response(422 if isinstance(error, InputError) else 500, str(error))
 
 
-async def _bug(_: Request, __: Exception) -> Response:
-    return _told(500, "something is wrong in the service; its log says what")
+async def _unexpected_error(_: Request, __: Exception) -> Response:
+    return error_response(500, "an error in the service; its log says more")
 
 
-def _told(status: int, sentence: str) -> Response:
-    return JSONResponse({"error": sentence}, status)
+def describe_invalid(error: RequestValidationError) -> str:
+    """One sentence: which part of a body is wrong, what it is, and what was expected."""
+    first = error.errors()[0]
+    name, value, location = "the body", error.body, ["body"]
+    for part in first["loc"][1:]:
+        if not _has_part(value, part):
+            break  # the name of a missing field, or of an alternative that was tried
+        value = value[part]
+        name = str(part) if len(location) == 1 else f"{name}[{part}]"
+        location.append(part)
+    if error.body is None:
+        return "the body is empty, expected JSON"
+    if first["type"] == "missing":
+        return f"{name}: {first['loc'][-1]} is missing"
+    if first["type"] == "unexpected_keyword_argument":
+        return f"{name} is not a field of this request"
+    messages = (e["msg"] for e in error.errors() if [*e["loc"][: len(location)]] == location)
+    expected = dict.fromkeys(message[:1].lower() + message[1:] for message in messages)
+    return f"{name} is {_abbreviated(value)}: {', or '.join(expected)}"
+
+
+def _has_part(value: Any, part: Any) -> bool:
+    if isinstance(value, dict):
+        return part in value
+    return isinstance(value, list) and isinstance(part, int) and part < len(value)
+
+
+def _abbreviated(value: Any) -> str:
+    text = ascii(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"

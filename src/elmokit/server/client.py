@@ -1,40 +1,56 @@
-"""Calls become requests to a service, and its answers what a model itself would give."""
+"""Client of a service: the calls of an Embedder, made over HTTP. It needs httpx, but not torch."""
 
 import io
 import json
 import time
+import weakref
 from collections.abc import Iterable, Sequence
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Any
-from urllib.parse import urlsplit
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from elmokit.config import make_record
-from elmokit.embedder import Text
 from elmokit.errors import InputError, ServiceError
-from elmokit.inference import Directions, Layers
-from elmokit.pooling import Pooling, Vectors
 from elmokit.results import Perplexity, Prediction, Score
-from elmokit.server.forms import (
-    ContextsReply,
-    LayerWeightsReply,
+from elmokit.server.schemas import (
+    JSON,
+    NPY,
+    NPZ,
+    ContextsResponse,
+    InfoResponse,
+    LayerWeightsResponse,
     LearnedLayerWeights,
-    SearchReply,
+    SearchResponse,
     SearchResult,
-    SimilarityReply,
+    SimilarityResponse,
 )
-from elmokit.server.media import JSON, NPY, NPZ
 
-# What the caller can mend, as a model in this process would have it.
-_CALLERS_MISTAKES = (400, 413, 422)
+if TYPE_CHECKING:  # these modules need torch
+    from elmokit.embedder import Text
+    from elmokit.inference import Directions, Layers
+
+try:
+    import httpx
+except ModuleNotFoundError:
+    raise InputError("the client needs httpx: pip install 'elmokit[client]'") from None
+
+Vectors = npt.NDArray[np.float32]
+
+# Statuses of mistakes that the caller can correct, for which a local model raises InputError.
+_CALLER_ERRORS = (400, 413, 422)
 
 
 class Client:
-    """A service that answers as an Embedder does. May be used by several threads.
+    """A service that answers like an Embedder. May be used by several threads.
 
-    A service that is busy (429, 503) is asked again when it says, `retries` times at most, each
-    time after `most_wait` seconds at most. `timeout` is for each step of a connection, in seconds.
+    When the service is busy (429, 503), a request is repeated after the time that it asks for,
+    `max_retries` times at most, each time after `max_wait` seconds at most. `timeout` is for each
+    step of a connection, in seconds.
+
+        with Client("http://localhost:8000") as client:
+            client.encode(["I ate an apple."])
     """
 
     def __init__(
@@ -42,212 +58,275 @@ class Client:
         url: str,
         token: str | None = None,
         *,
-        retries: int = 3,
-        most_wait: float = 10.0,
+        max_retries: int = 3,
+        max_wait: float = 10.0,
         timeout: float = 120.0,
     ) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InputError(f"{url!r} is no address of a service, expected http://HOST:PORT")
-        self._parts = parts
-        self._token = token
-        self._retries = retries
-        self._most_wait = most_wait
-        self._timeout = timeout
+        try:
+            parsed = httpx.URL(url)
+        except (httpx.InvalidURL, TypeError):
+            parsed = httpx.URL("")
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise InputError(f"{url!r} is not the URL of a service, expected http://HOST:PORT")
+        self.url = url.rstrip("/")
+        self._max_retries = max_retries
+        self._max_wait = max_wait
+        headers = {} if token is None else {b"Authorization": f"Bearer {token}".encode()}
+        self._http = httpx.Client(headers=headers, timeout=timeout)
+        self._close = weakref.finalize(self, self._http.close)  # for those who do not close it
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._close()
 
     def embed(
         self,
         sentences: Iterable[Sequence[str]],
         *,
-        layers: Layers = "all",
-        directions: Directions = "both",
+        layers: "Layers" = "all",
+        directions: "Directions" = "both",
     ) -> list[Vectors]:
         """For each sentence an array (layers, words, dim)."""
-        texts = [_listed(sentence) for sentence in sentences]
-        asked = layers if isinstance(layers, str | int) else [int(layer) for layer in layers]
-        form = {"texts": texts, "layers": asked, "directions": directions}
-        with np.load(io.BytesIO(self._ask("/embed", form, NPZ)), allow_pickle=False) as arrays:
-            return [arrays[str(place)] for place in range(len(texts))]
+        texts = _check_sentences(sentences)
+        chosen = layers if isinstance(layers, str | int) else [int(layer) for layer in layers]
+        body = {"texts": texts, "layers": chosen, "directions": directions}
+        content = self._request("/embed", body, NPZ)
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return [arrays[str(index)] for index in range(len(texts))]
 
     def encode(
         self,
-        texts: Iterable[Text],
+        texts: "Text | Iterable[Text]",
         *,
         layers: str | int = "mean",
-        pooling: Pooling = "mean",
+        pooling: str = "mean",
+        normalize_embeddings: bool = False,
     ) -> Vectors:
-        """One vector a text, raw or a list of words, (texts, dim)."""
-        form = {"texts": _texts(texts), "layers": layers, "pooling": pooling}
-        found: Vectors = np.load(io.BytesIO(self._ask("/encode", form, NPY)), allow_pickle=False)
-        return found
+        """One vector per text, (texts, dim); of a single string one vector, (dim,)."""
+        single = isinstance(texts, str)
+        body = {
+            "texts": _check_texts([texts] if isinstance(texts, str) else texts),
+            "layers": layers,
+            "pooling": pooling,
+            "normalize_embeddings": normalize_embeddings,
+        }
+        content = self._request("/encode", body, NPY)
+        vectors: Vectors = np.load(io.BytesIO(content), allow_pickle=False)
+        return vectors[0] if single else vectors
 
-    def score(self, texts: Iterable[Text]) -> list[Score]:
+    def score(self, texts: "Iterable[Text]") -> list[Score]:
         """For each sentence of the texts the log-probability of each of its words."""
         return [
             Score(
                 tuple(sentence["words"]),
                 sentence["unknown"],
-                _numbers(sentence["forward"]),
-                _numbers(sentence["backward"]),
+                _float_array(sentence["forward"]),
+                _float_array(sentence["backward"]),
             )
-            for sentence in self._told("/score", {"texts": _texts(texts)})["sentences"]
+            for sentence in self._json("/score", {"texts": _check_texts(texts)})["sentences"]
         ]
 
-    def perplexity(self, texts: Iterable[Text]) -> Perplexity:
+    def perplexity(self, texts: "Iterable[Text]") -> Perplexity:
         """How well the model predicts texts."""
         return Perplexity.of(self.score(texts))
 
     def next_words(
-        self, text: Text, *, k: int = 10, special_tokens: bool = False
+        self, text: "Text", *, k: int = 10, special_tokens: bool = False
     ) -> list[Prediction]:
-        """The k likeliest words after a text."""
-        return _guesses(
-            self._told("/next", {"text": text, "k": k, "special_tokens": special_tokens})[
-                "predictions"
-            ]
-        )
+        """The k most probable words after a text."""
+        body = {"text": _check_text(text), "k": k, "special_tokens": special_tokens}
+        return _predictions(self._json("/next", body)["predictions"])
 
     def previous_words(
-        self, text: Text, *, k: int = 10, special_tokens: bool = False
+        self, text: "Text", *, k: int = 10, special_tokens: bool = False
     ) -> list[Prediction]:
-        """The k likeliest words before a text."""
-        form = {"text": text, "k": k, "special_tokens": special_tokens, "previous": True}
-        return _guesses(self._told("/next", form)["predictions"])
+        """The k most probable words before a text."""
+        body = {
+            "text": _check_text(text), "k": k, "special_tokens": special_tokens, "previous": True,
+        }  # fmt: skip
+        return _predictions(self._json("/next", body)["predictions"])
 
-    def fill(self, text: Text, *, k: int = 10) -> list[list[Prediction]]:
+    def fill(self, text: "Text", *, k: int = 10) -> list[list[Prediction]]:
         """For each `___` of a text the k words that fit best."""
-        return [_guesses(gap) for gap in self._told("/fill", {"text": text, "k": k})["gaps"]]
+        gaps = self._json("/fill", {"text": _check_text(text), "k": k})["gaps"]
+        return [_predictions(gap) for gap in gaps]
+
+    def predict(self, task: str, texts: Iterable[str]) -> list[Any]:
+        """What a trained head of the service predicts for each text."""
+        predictions: list[Any] = self._json(f"/predict/{task}", {"texts": _check_texts(texts)})[
+            "predictions"
+        ]
+        return predictions
 
     def contexts(
-        self, word: str, texts: Iterable[Text], *, labels: Sequence[str] | None = None
-    ) -> ContextsReply:
-        """Where each use of a word, and of words that begin so, stands in each layer's plane."""
-        given = None if labels is None else [*labels]
-        form = {"word": word, "texts": _texts(texts), "labels": given}
-        return make_record(self._told("/contexts", form), ContextsReply, "/contexts")
+        self, word: str, texts: "Iterable[Text]", *, labels: Sequence[str] | None = None
+    ) -> ContextsResponse:
+        """The occurrences of a word, and of words that begin with it, as points of each layer."""
+        listed = None if labels is None else [*labels]
+        body = {"word": word, "texts": _check_texts(texts), "labels": listed}
+        return make_record(self._json("/contexts", body), ContextsResponse, "/contexts")
 
-    def word_similarity(self, first: Text, second: Text) -> SimilarityReply:
-        """The cosine of each word of a text with each of another, in each layer."""
-        form = {"first": first, "second": second}
-        return make_record(self._told("/similarity", form), SimilarityReply, "/similarity")
+    def word_similarity(self, first: "Text", second: "Text") -> SimilarityResponse:
+        """The cosine similarity of each word of a text and each of another, in each layer."""
+        body = {"first": _check_text(first), "second": _check_text(second)}
+        return make_record(self._json("/similarity", body), SimilarityResponse, "/similarity")
 
     def search(
         self, query: str, *, k: int = 10, word: str | None = None, any_word: bool = False
     ) -> list[SearchResult]:
-        """The k passages of the service's index nearest to a text, the nearest first.
+        """The k passages of the service's index most similar to a text, the most similar first.
 
-        With a `word` of it, the k uses of that word nearest to its use there; or of any word.
+        With a `word` of the text, the k occurrences of that word, or of `any_word`, most similar
+        to its occurrence there.
         """
-        told = self._told("/search", {"query": query, "k": k, "word": word, "any_word": any_word})
-        return make_record(told, SearchReply, "/search").results
+        body = {"query": query, "k": k, "word": word, "any_word": any_word}
+        return make_record(self._json("/search", body), SearchResponse, "/search").results
 
     def layer_weights(self) -> list[LearnedLayerWeights]:
-        """The share of each layer in the mixes of the service's trained tasks."""
-        return make_record(
-            self._told("/layer_weights"), LayerWeightsReply, "/layer_weights"
-        ).layer_weights
+        """The weight of each layer in the scalar mixes of the service's trained tasks."""
+        content = self._json("/layer_weights")
+        return make_record(content, LayerWeightsResponse, "/layer_weights").layer_weights
+
+    def info(self) -> InfoResponse:
+        """The model of the service, and what else it has."""
+        return make_record(self._json("/info"), InfoResponse, "/info")
 
     def is_alive(self) -> bool:
         """Whether there is a service."""
-        return self._answers("/health")
+        return self._is_ok("/health")
 
     def is_ready(self) -> bool:
         """Whether the service takes requests."""
-        return self._answers("/ready")
+        return self._is_ok("/ready")
 
     def metrics(self) -> str:
-        """The counts of the service in Prometheus' text format."""
-        return self._ask("/metrics", None, "text/plain").decode()
+        """The service's metrics in Prometheus' text format."""
+        return self._request("/metrics", None, "text/plain").decode()
 
     def schema(self) -> dict[str, Any]:
-        """What the service says of its routes, as OpenAPI."""
-        schema: dict[str, Any] = self._told("/openapi.json")
+        """The OpenAPI schema of the service."""
+        schema: dict[str, Any] = self._json("/openapi.json")
         return schema
 
     def wait_until_ready(self, seconds: float = 60.0) -> None:
-        """Return when the service takes requests; its last refusal is raised after `seconds`."""
+        """Return when the service takes requests; after `seconds`, raise what it last refused."""
         end = time.monotonic() + seconds
         while True:
             try:
-                self._ask_once("/ready", None, JSON)
+                self._request_once("/ready", None, JSON)
                 return
             except ServiceError:
                 if time.monotonic() > end:
                     raise
             time.sleep(0.1)
 
-    def _answers(self, path: str) -> bool:
+    def _is_ok(self, path: str) -> bool:
         try:
-            self._ask_once(path, None, JSON)
+            self._request_once(path, None, JSON)
         except ServiceError:
             return False
         return True
 
-    def _told(self, path: str, form: dict[str, Any] | None = None) -> Any:
-        return json.loads(self._ask(path, form, JSON))
+    def _json(self, path: str, body: dict[str, Any] | None = None) -> Any:
+        return json.loads(self._request(path, body, JSON))
 
-    def _ask(self, path: str, form: dict[str, Any] | None, accept: str) -> bytes:
-        """The body of an answer to a form, or to none; a busy service is asked again."""
-        body = None if form is None else json.dumps(form).encode()
-        for retry in range(self._retries + 1):
+    def _request(self, path: str, body: dict[str, Any] | None, accept: str) -> bytes:
+        """The content of a response; while the service is busy, the request is repeated."""
+        for retry in range(self._max_retries + 1):
             try:
-                return self._ask_once(path, body, accept)
+                return self._request_once(path, body, accept)
             except ServiceError as error:
-                if error.retry_after is None or retry == self._retries:
+                if error.retry_after is None or retry == self._max_retries:
                     raise
-                time.sleep(min(error.retry_after, self._most_wait))
+                time.sleep(min(error.retry_after, self._max_wait))
         raise AssertionError("the last try returns or raises")
 
-    def _ask_once(self, path: str, body: bytes | None, accept: str) -> bytes:
-        headers = {"Content-Type": JSON, "Accept": accept}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token}"
-        kind = HTTPSConnection if self._parts.scheme == "https" else HTTPConnection
-        assert self._parts.hostname is not None
-        connection = kind(self._parts.hostname, self._parts.port, timeout=self._timeout)
+    def _request_once(self, path: str, body: dict[str, Any] | None, accept: str) -> bytes:
+        method = "GET" if body is None else "POST"
         try:
-            method = "GET" if body is None else "POST"
-            connection.request(method, self._parts.path.rstrip("/") + path, body, headers)
-            response = connection.getresponse()
-            answer = response.read()
-        except (OSError, HTTPException) as error:
-            where = f"{self._parts.scheme}://{self._parts.netloc}"
-            raise ServiceError(f"{where}: {error or type(error).__name__}", status=0) from error
-        finally:
-            connection.close()
-        if response.status == 200:
-            return answer
-        message = _message(answer, response.status)
-        if response.status in _CALLERS_MISTAKES:
+            response = self._http.request(
+                method, self.url + path, json=body, headers={"Accept": accept}
+            )
+        except httpx.HTTPError as error:
+            message = f"{self.url}: {str(error) or type(error).__name__}"
+            raise ServiceError(message, status=0) from error
+        if response.status_code == 200:
+            return response.content
+        message = _error_message(response)
+        if response.status_code in _CALLER_ERRORS:
             raise InputError(message)
-        wait = response.getheader("Retry-After", "")
+        wait = response.headers.get("Retry-After", "")
         raise ServiceError(
-            message, status=response.status, retry_after=int(wait) if wait.isdigit() else None
+            message,
+            status=response.status_code,
+            retry_after=int(wait) if wait.isdigit() else None,
         )
 
 
-def _texts(texts: Iterable[Text]) -> list[str | list[str]]:
-    if isinstance(texts, str):
-        raise TypeError("texts is one string, expected a list of texts: [text]")
-    return [text if isinstance(text, str) else list(text) for text in texts]
+def _check_texts(texts: object) -> list[str | list[str]]:
+    if isinstance(texts, str) or not isinstance(texts, Iterable):
+        raise InputError(f"texts is {_described(texts)}, expected a list of texts: [text]")
+    return [_check_text(text, f"text {index}") for index, text in enumerate(texts)]
 
 
-def _listed(sentence: Sequence[str]) -> list[str]:
-    if isinstance(sentence, str):
-        raise TypeError(f"a sentence is one string ({sentence[:60]!r}), expected a list of words")
-    return list(sentence)
+def _check_text(text: object, name: str = "text") -> str | list[str]:
+    if isinstance(text, str):
+        return text
+    if not isinstance(text, Iterable):
+        raise InputError(f"{name} is {_described(text)}, expected a string or a list of words")
+    return _check_words(text, name)
 
 
-def _numbers(numbers: list[float] | None) -> "np.ndarray[Any, np.dtype[np.float64]] | None":
+def _check_sentences(sentences: object) -> list[list[str]]:
+    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
+        raise InputError(f"sentences is {_described(sentences)}, expected lists of words")
+    checked = []
+    for index, sentence in enumerate(sentences):
+        if isinstance(sentence, str) or not isinstance(sentence, Iterable):
+            raise InputError(
+                f"sentence {index} is {_described(sentence)}, expected a list of words"
+            )
+        checked.append(_check_words(sentence, f"sentence {index}"))
+    return checked
+
+
+def _check_words(words: Iterable[object], name: str) -> list[str]:
+    checked = []
+    for index, word in enumerate(words):
+        if not isinstance(word, str):
+            raise InputError(f"{name}: word {index} is {_described(word)}, expected a string")
+        checked.append(word)
+    return checked
+
+
+def _described(value: object) -> str:
+    """A value in an error message."""
+    if isinstance(value, str):
+        return f"one string ({value[:60]!r})"
+    return repr(value) if value is None else f"{repr(value)[:60]} (type {type(value).__name__})"
+
+
+def _float_array(numbers: list[float] | None) -> "npt.NDArray[np.float64] | None":
     return None if numbers is None else np.array(numbers, np.float64)
 
 
-def _guesses(words: list[dict[str, Any]]) -> list[Prediction]:
+def _predictions(words: list[dict[str, Any]]) -> list[Prediction]:
     return [Prediction(word["word"], word["probability"]) for word in words]
 
 
-def _message(answer: bytes, status: int) -> str:
+def _error_message(response: httpx.Response) -> str:
     try:
-        return str(json.loads(answer)["error"])
+        return str(response.json()["error"])
     except (ValueError, KeyError, TypeError):
-        return f"the service answered {status}: {answer[:200]!r}"
+        return f"the service answered {response.status_code}: {response.content[:200]!r}"

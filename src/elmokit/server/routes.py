@@ -1,201 +1,303 @@
-"""Paths become answers of a model: what each route takes, asks for and gives back."""
+"""Routes of the model: embed, encode, score, next, fill, predict; and those of the service."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any
 
 import numpy as np
 from fastapi import APIRouter, Body, Depends, Header, Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import Response
 
+import elmokit
 from elmokit.embedder import Embedder
+from elmokit.errors import InputError
 from elmokit.pooling import Reduction, Vectors
-from elmokit.server import forms, replies
-from elmokit.server.desk import Desk
-from elmokit.server.exchange import EXCHANGE, Exchange
-from elmokit.server.jobs import Embedded, Job, embedding, filling, guessing, scoring
-from elmokit.server.media import JSON, NPY, NPZ
-from elmokit.server.sentences import Sentences
+from elmokit.results import Perplexity
+from elmokit.server import metrics, schemas
+from elmokit.server.limits import TokenizedTexts
+from elmokit.server.middleware import CONTEXT, RequestContext
+from elmokit.server.model_calls import (
+    EmbeddedTexts,
+    ModelCall,
+    ScoredTexts,
+    embed_call,
+    fill_call,
+    next_words_call,
+    score_call,
+)
+from elmokit.server.resources import AppResources
+from elmokit.server.responses import (
+    choose_media_type,
+    embeddings_response,
+    encodings_response,
+    json_response,
+)
+from elmokit.server.schemas import JSON, NPY, NPZ
 
-Made = TypeVar("Made")
-
-# What is written within a few milliseconds, about when another thread would have its turn.
-_FEW_NUMBERS, _FEW_ARRAYS = {JSON: 2**10, NPZ: 2**18}, 8
+router = APIRouter()
 
 
-async def _exchange_of(request: Request) -> Exchange:
-    exchange: Exchange = request.scope[EXCHANGE]
-    return exchange
+async def _get_resources(request: Request) -> AppResources:
+    resources: AppResources = request.app.state.resources
+    return resources
 
 
+async def _get_context(request: Request) -> RequestContext:
+    context: RequestContext = request.scope[CONTEXT]
+    return context
+
+
+Resources = Annotated[AppResources, Depends(_get_resources)]
+Context = Annotated[RequestContext, Depends(_get_context)]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
-Asking = Annotated[Exchange, Depends(_exchange_of)]
 
-# Why there may be no answer, by status.
-_REFUSALS = {
+_ERRORS = {
     400: "The body is not JSON.",
     401: "The token is missing or wrong.",
-    406: "The form that is accepted cannot be sent.",
+    406: "None of the accepted media types can be sent.",
     408: "The body did not arrive in time.",
-    413: "The body, its texts or its words are too many.",
-    422: "The request has the wrong form, or asks for what the model does not have.",
-    429: "Too many requests are waiting; Retry-After says when to ask again.",
-    503: "No answer in time, a process that ended, or the service starts or shuts down.",
+    413: "The body is too large, or has too many texts or words.",
+    422: "A field is missing or invalid, or the model does not have what is requested.",
+    429: "Too many requests are waiting; Retry-After says when to try again.",
+    503: "No answer in time, or the service is starting or shutting down.",
 }
 
 
-def model_routes(desk: Desk) -> APIRouter:
-    """The routes that ask a model."""
-    router = APIRouter()
+def example(path: str) -> Any:
+    """The body of a route's request, with its example in the schema."""
+    return Body(openapi_examples={"example": {"value": schemas.REQUEST_EXAMPLES[path]}})
 
-    def cut(embedder: Embedder, texts: list[forms.Text]) -> Sentences:
-        return Sentences.of(embedder, texts, desk.limits)
 
-    @router.post("/embed", **told("/embed", forms.EmbedReply, NPZ))
-    async def embed(
-        form: Annotated[forms.EmbedForm, example("/embed")], exchange: Asking, accept: Accept = None
-    ) -> Response:
-        """The vectors of every word, (layers, words, dim) a sentence."""
+def documented(path: str, model: type, *binary: str) -> dict[str, Any]:
+    """Settings of a route that describe its responses in the schema."""
+    content: dict[str, Any] = {JSON: {"example": schemas.RESPONSE_EXAMPLES[path]}}
+    content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in binary}
+    responses: dict[int, Any] = {
+        status: {"model": schemas.ErrorResponse, "description": description}
+        for status, description in _ERRORS.items()
+    }
+    responses[200] = {"model": model, "content": content, "description": "The answer."}
+    return {"responses": responses, "response_class": Response}
 
-        def prepare(embedder: Embedder) -> Job[Embedded]:
-            return embedding(embedder, cut(embedder, form.texts), form.layers, form.directions)
 
-        kind = replies.choose_form(accept, NPZ)
-        found = await desk.ask(prepare, exchange)
-        exchange.callback(found.vectors.clear)  # now, though a broken exchange may be held on to
-        if kind == NPZ:
-            return _sent(replies.embedded_npz(found), kind, found.vectors)
-        replies.check_finite(found.vectors)
-        return _sent(replies.embedded_json(found), kind, found.vectors)
-
-    @router.post("/encode", **told("/encode", forms.EncodeReply, NPY))
-    async def encode(
-        form: Annotated[forms.EncodeForm, example("/encode")],
-        exchange: Asking,
-        accept: Accept = None,
-    ) -> Response:
-        """One vector a text, (texts, dim): its words' vectors, pooled."""
-
-        def prepare(embedder: Embedder) -> Job[Embedded]:
-            return embedding(embedder, cut(embedder, form.texts), reduction.layers, "both")
-
-        def pool(found: Embedded) -> Vectors:
-            return _pooled(found, reduction, len(form.texts), dim)
-
-        kind = replies.choose_form(accept, NPY)
-        reduction = Reduction.of(form.layers, form.pooling)
-        embedder = desk.embedder
-        dim = embedder.dim * (embedder.num_layers if form.layers == "concat" else 1)
-        vectors = await ask_and_make(desk, prepare, pool, exchange)
-        if kind == NPY:
-            return Response(replies.npy(vectors), media_type=kind)
-        replies.check_finite([vectors])
-        return _sent(replies.encoded_json(vectors), kind, [vectors])
-
-    @router.post("/score", **told("/score", forms.ScoreReply))
-    async def score(
-        form: Annotated[forms.ScoreForm, example("/score")], exchange: Asking
-    ) -> Response:
-        """The perplexity of texts, and the log-probability of each word."""
-        found = await desk.ask(lambda embedder: scoring(cut(embedder, form.texts)), exchange)
-        return JSONResponse(replies.scored(found))
-
-    @router.post("/next", **told("/next", forms.NextReply))
-    async def next_words(
-        form: Annotated[forms.NextForm, example("/next")], exchange: Asking
-    ) -> Response:
-        """The likeliest words after a text, or before it."""
-        found = await desk.ask(
-            lambda embedder: guessing(
-                cut(embedder, [form.text]),
-                form.k,
-                previous=form.previous,
-                special_tokens=form.special_tokens,
-            ),
-            exchange,
+@router.post("/embed", **documented("/embed", schemas.EmbedResponse, NPZ))
+async def embed(
+    body: Annotated[schemas.EmbedRequest, example("/embed")],
+    resources: Resources,
+    context: Context,
+    accept: Accept = None,
+) -> Response:
+    """The vectors of every word, (layers, words, dim) per sentence."""
+    media_type = choose_media_type(accept, NPZ)
+    async with resources.batcher.admit() as embedder:
+        embedded = await embed_texts(
+            embedder, body.texts, body.layers, body.directions, resources, context
         )
-        return JSONResponse({"predictions": replies.guessed(found)})
+    return embeddings_response(embedded, media_type)
 
-    @router.post("/fill", **told("/fill", forms.FillReply))
-    async def fill(form: Annotated[forms.FillForm, example("/fill")], exchange: Asking) -> Response:
-        """For each ___ of a text the words that fit best from both sides."""
-        found = await desk.ask(
-            lambda embedder: filling(embedder, form.text, form.k, desk.limits), exchange
+
+async def embed_texts(
+    embedder: Embedder,
+    texts: list[schemas.Text],
+    layers: Any,
+    directions: Any,
+    resources: AppResources,
+    context: RequestContext,
+) -> EmbeddedTexts:
+    """Texts with the vectors of their words, for any route of an admitted request."""
+
+    def make_call() -> ModelCall[EmbeddedTexts]:
+        tokenized = TokenizedTexts.from_texts(embedder, texts, resources.limits)
+        return embed_call(embedder, tokenized, layers, directions)
+
+    return await run_embed_call(await resources.prepare(make_call, context), resources, context)
+
+
+async def run_embed_call(
+    call: ModelCall[EmbeddedTexts], resources: AppResources, context: RequestContext
+) -> EmbeddedTexts:
+    """The result of a call; its vectors are freed when the request ends."""
+    embedded = await resources.run(call, context)
+    context.callback(embedded.vectors.clear)  # the response may live longer, in a traceback
+    return embedded
+
+
+@router.post("/encode", **documented("/encode", schemas.EncodeResponse, NPY))
+async def encode(
+    body: Annotated[schemas.EncodeRequest, example("/encode")],
+    resources: Resources,
+    context: Context,
+    accept: Accept = None,
+) -> Response:
+    """One vector per text, (texts, dim): the pooled vectors of its words."""
+    media_type = choose_media_type(accept, NPY)
+    reduction = Reduction.of(body.layers, body.pooling)  # type: ignore[arg-type]
+    async with resources.batcher.admit() as embedder:
+        dim = embedder.dim * (embedder.num_layers if body.layers == "concat" else 1)
+        embedded = await embed_texts(
+            embedder, body.texts, reduction.layers, "both", resources, context
         )
-        return JSONResponse({"gaps": [replies.guessed(gap) for gap in found]})
-
-    return router
-
-
-def state_routes(desk: Desk) -> APIRouter:
-    """The routes that tell how the service is."""
-    router = APIRouter()
-
-    @router.get("/health")
-    async def health() -> dict[str, str]:
-        """The process is alive."""
-        return {"status": "alive"}
-
-    @router.get("/ready", responses={503: {"model": forms.ErrorReply, "description": "Not now."}})
-    async def ready() -> dict[str, str]:
-        """The model is loaded, and the service is not shutting down."""
-        _ = desk.embedder
-        return {"status": "ready"}
-
-    @router.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
-        """Counts in Prometheus' text format."""
-        return PlainTextResponse(
-            desk.metrics.page(desk.waiting), media_type="text/plain; version=0.0.4"
+        vectors = await resources.run_in_text_thread(
+            lambda: _pool(embedded, reduction, len(body.texts), dim)
         )
+    if body.normalize_embeddings:
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return encodings_response(vectors, media_type)
 
-    return router
 
-
-def _pooled(embedded: Embedded, reduction: Reduction, texts: int, dim: int) -> Vectors:
-    """One vector a text, (texts, dim)."""
-    of_text: list[list[Vectors]] = [[] for _ in range(texts)]
-    for text, vectors in zip(embedded.sentences.texts, embedded.vectors, strict=True):
-        of_text[text].append(vectors)
-    pooled = [reduction.of_text(sentences, dim) for sentences in of_text]
+def _pool(embedded: EmbeddedTexts, reduction: Reduction, num_texts: int, dim: int) -> Vectors:
+    """One vector per text, (texts, dim)."""
+    by_text: list[list[Vectors]] = [[] for _ in range(num_texts)]
+    for index, vectors in zip(embedded.texts.text_indices, embedded.vectors, strict=True):
+        by_text[index].append(vectors)
+    pooled = [reduction.of_text(sentences, dim) for sentences in by_text]
     return np.stack(pooled) if pooled else np.zeros((0, dim), np.float32)
 
 
-async def ask_and_make(
-    desk: Desk,
-    prepare: Callable[[Embedder], Job[Embedded]],
-    make: Callable[[Embedded], Made],
-    exchange: Exchange,
-) -> Made:
-    """What `make` makes of the vectors of a job: both steps wait once, and in time."""
-
-    async def answer(embedder: Embedder) -> Made:
-        found = await desk.read(embedder, prepare, exchange)
-        exchange.callback(found.vectors.clear)
-        return await desk.aside(lambda: make(found))
-
-    return await desk.during(answer)
+@router.post("/score", **documented("/score", schemas.ScoreResponse))
+async def score(
+    body: Annotated[schemas.ScoreRequest, example("/score")], resources: Resources, context: Context
+) -> Response:
+    """The perplexity of texts, and the log-probability of each word."""
+    async with resources.batcher.admit() as embedder:
+        texts = await tokenize(embedder, body.texts, resources, context)
+        scored = await resources.run(score_call(texts), context)
+    return json_response(_score_response(scored))
 
 
-def _sent(pieces: Iterable[bytes], kind: str, arrays: Sequence[Vectors]) -> Response:
-    """An answer with some arrays; a big one is made in pieces, by another thread."""
-    numbers = sum(array.size for array in arrays)
-    if numbers <= _FEW_NUMBERS[kind] and len(arrays) <= _FEW_ARRAYS:
-        return Response(b"".join(pieces), media_type=kind)
-    return StreamingResponse(replies.in_parcels(pieces), media_type=kind)
+async def tokenize(
+    embedder: Embedder,
+    texts: Sequence[schemas.Text],
+    resources: AppResources,
+    context: RequestContext,
+) -> TokenizedTexts:
+    """Texts of an admitted request, tokenized and within the limits."""
+    work = partial(TokenizedTexts.from_texts, embedder, texts, resources.limits)
+    return await resources.prepare(work, context)
 
 
-def example(path: str) -> Any:
-    """The body that a route takes, with the schema's example of it."""
-    return Body(openapi_examples={"example": {"value": forms.EXAMPLES[path]}})
-
-
-def told(path: str, reply: type, *binary: str) -> dict[str, Any]:
-    """What the schema says of a route's answers."""
-    content: dict[str, Any] = {JSON: {"example": forms.ANSWERS[path]}}
-    content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in binary}
-    responses: dict[int, Any] = {
-        status: {"model": forms.ErrorReply, "description": says}
-        for status, says in _REFUSALS.items()
+def _score_response(scored: ScoredTexts) -> dict[str, Any]:
+    total = Perplexity.of(scored.scores) if scored.scores else None
+    return {
+        "perplexity": total
+        and {
+            "forward": total.forward,
+            "backward": total.backward,
+            "average": total.average,
+            "geometric_mean": total.geometric_mean,
+            "words": total.words,
+            "unknown": total.unknown,
+            "predictions": total.predictions,
+        },
+        "sentences": [
+            {
+                "text_index": index,
+                "words": score.words,
+                "unknown": score.unknown,
+                "perplexity": score.perplexity,
+                "forward": score.forward,
+                "backward": score.backward,
+            }
+            for index, score in zip(scored.texts.text_indices, scored.scores, strict=True)
+        ],
     }
-    responses[200] = {"model": reply, "content": content, "description": "The answer."}
-    return {"responses": responses, "response_class": Response}
+
+
+@router.post("/next", **documented("/next", schemas.NextResponse))
+async def next_words(
+    body: Annotated[schemas.NextRequest, example("/next")], resources: Resources, context: Context
+) -> Response:
+    """The most probable words after a text, or before it."""
+    async with resources.batcher.admit() as embedder:
+        texts = await tokenize(embedder, [body.text], resources, context)
+        call = next_words_call(
+            texts, body.k, previous=body.previous, special_tokens=body.special_tokens
+        )
+        predictions = await resources.run(call, context)
+    return json_response({"predictions": predictions})
+
+
+@router.post("/fill", **documented("/fill", schemas.FillResponse))
+async def fill(
+    body: Annotated[schemas.FillRequest, example("/fill")], resources: Resources, context: Context
+) -> Response:
+    """For each ___ of a text the words that fit best from both sides."""
+    async with resources.batcher.admit() as embedder:
+        make_call = partial(fill_call, embedder, body.text, body.k, resources.limits)
+        call = await resources.prepare(make_call, context)
+        gaps = await resources.run(call, context)
+    return json_response({"gaps": gaps})
+
+
+@router.post("/predict/{task}", **documented("/predict/{task}", schemas.PredictResponse))
+async def predict(
+    task: str,
+    body: Annotated[schemas.PredictRequest, example("/predict/{task}")],
+    resources: Resources,
+    context: Context,
+) -> Response:
+    """What a trained head predicts for each text; /info lists the tasks of the service."""
+    async with resources.batcher.admit() as embedder:
+        head = resources.tasks.get(task)
+        if head is None:
+            served = ", ".join(resources.tasks) or "none"
+            raise InputError(
+                f"task is {ascii(task)[:60]}, but this service has {served}; "
+                "start it with elmo serve --task DIR"
+            )
+        texts = await tokenize(embedder, body.texts, resources, context)
+        call = ModelCall(
+            texts, texts.num_tokens, _ignoring_embedder(head.ask, body.texts), in_worker=False
+        )
+        predictions = await resources.run(call, context)
+    return json_response({"task": task, "predictions": predictions})
+
+
+def _ignoring_embedder(
+    predict_texts: Callable[[list[str]], list[Any]], texts: list[str]
+) -> Callable[[Embedder, list[TokenizedTexts]], list[list[Any]]]:
+    """A trained head has its own biLM."""
+    return lambda _, __: [predict_texts(texts)]
+
+
+@router.get("/info", **documented("/info", schemas.InfoResponse))
+async def info(resources: Resources) -> Response:
+    """The model, its sizes, and what the service has besides it."""
+    embedder = resources.batcher.embedder
+    pretrained = embedder.pretrained
+    softmax = pretrained.model.softmax
+    return json_response(
+        schemas.InfoResponse(
+            version=elmokit.__version__,
+            model=resources.model_name,
+            source=resources.model_source,
+            fingerprint=pretrained.fingerprint(),
+            layers=embedder.num_layers,
+            dim=embedder.dim,
+            parameters=sum(parameter.numel() for parameter in pretrained.model.parameters()),
+            tokenizer=pretrained.tokenizer,
+            precision=embedder.precision,
+            softmax_words=None if softmax is None else softmax.num_words,
+            tasks=[*resources.tasks],
+            index=None if resources.index is None else resources.index.config.unit,
+        )
+    )
+
+
+@router.get("/health")
+async def health() -> dict[str, str]:
+    """The process is alive."""
+    return {"status": "alive"}
+
+
+@router.get("/ready", responses={503: {"model": schemas.ErrorResponse, "description": "Not yet."}})
+async def ready(resources: Resources) -> dict[str, str]:
+    """The model is loaded, and the service is not shutting down."""
+    _ = resources.batcher.embedder
+    return {"status": "ready"}
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+async def prometheus_metrics(resources: Resources) -> Response:
+    """Metrics in Prometheus' text format."""
+    return Response(resources.metrics.render(), media_type=metrics.CONTENT_TYPE)

@@ -1,4 +1,4 @@
-"""Bodies of requests become checked records, and answers have a form that the schema tells."""
+"""Bodies of requests and responses, as they are checked and as the OpenAPI schema shows them."""
 
 from dataclasses import dataclass as plain_dataclass
 from typing import Annotated, Any, Literal
@@ -6,18 +6,29 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, Strict
 from pydantic.dataclasses import dataclass
 
+# Media types.
+JSON = "application/json"
+NPY = "application/x-npy"
+NPZ = "application/x-npz"
+
 Text = str | list[str]
 Texts = Annotated[list[Text], Field(description="Raw texts, or lists of words.")]
 Number = Annotated[int, Strict()]
 Count = Annotated[int, Strict(), Field(ge=1, le=1000, description="How many words.")]
 Switch = Annotated[bool, Strict()]
 
-_CLOSED = ConfigDict(extra="forbid")  # a misspelled setting is a mistake, not a wish
+_CLOSED = ConfigDict(extra="forbid")  # a misspelled field is an error
+
+
+def _list_poolings(schema: dict[str, Any]) -> None:
+    from elmokit.pooling import _POOLINGS  # noqa: PLC0415  (needs torch, which the client does not)
+
+    schema["enum"] = [*_POOLINGS]
 
 
 @dataclass(frozen=True, config=_CLOSED)
-class EmbedForm:
-    """Texts whose words want vectors."""
+class EmbedRequest:
+    """Texts to embed word by word."""
 
     texts: Texts
     layers: Literal["all", "top"] | Number | Annotated[list[Number], Field(min_length=1)] = "all"
@@ -25,68 +36,90 @@ class EmbedForm:
 
 
 @dataclass(frozen=True, config=_CLOSED)
-class EncodeForm:
-    """Texts that want one vector each."""
+class EncodeRequest:
+    """Texts to encode as one vector each."""
 
     texts: Texts
     layers: Literal["mean", "top", "concat"] | Number = "mean"
-    pooling: Literal["mean", "max", "first", "last"] = "mean"
+    pooling: Annotated[str, Field(json_schema_extra=_list_poolings)] = "mean"
+    normalize_embeddings: Annotated[Switch, Field(description="Scale each vector to length 1.")] = (
+        False
+    )
 
 
 @dataclass(frozen=True, config=_CLOSED)
-class ScoreForm:
-    """Texts whose words want probabilities."""
+class ScoreRequest:
+    """Texts to score word by word."""
 
     texts: Texts
 
 
 @dataclass(frozen=True, config=_CLOSED)
-class NextForm:
-    """A text that is to go on, or to begin earlier."""
+class NextRequest:
+    """A text whose next or previous words are predicted."""
 
     text: Text
     k: Count = 10
-    previous: Annotated[Switch, Field(description="Words before the text, not after it.")] = False
+    previous: Annotated[Switch, Field(description="Words before the text instead of after it.")] = (
+        False
+    )
     special_tokens: Annotated[
         Switch, Field(description="Include <UNK> and the begin or end of sentence.")
     ] = False
 
 
 @dataclass(frozen=True, config=_CLOSED)
-class FillForm:
-    """A text with gaps."""
+class FillRequest:
+    """A text with gaps, each written as ___."""
 
     text: Text
     k: Count = 10
 
 
 @dataclass(frozen=True, config=_CLOSED)
-class ContextsForm:
-    """A word, and texts that use it."""
+class ContextsRequest:
+    """A word, and texts in which it occurs."""
 
-    word: Annotated[str, Field(description="Words that begin so are uses too.")]
+    word: Annotated[
+        str, Field(description="Words that begin with it count too: bank, banks, banking.")
+    ]
     texts: Texts
-    labels: Annotated[list[str] | None, Field(description="One a text, to group by.")] = None
+    labels: Annotated[
+        list[str] | None,
+        Field(description="One per text: occurrences are grouped by label instead of by cluster."),
+    ] = None
 
 
 @dataclass(frozen=True, config=_CLOSED)
-class SimilarityForm:
-    """Two texts whose words are compared."""
+class SimilarityRequest:
+    """Two texts whose words are compared with each other."""
 
     first: Text
     second: Text
 
 
 @dataclass(frozen=True, config=_CLOSED)
-class SearchForm:
-    """What passages should be near to, or which word's uses are wanted."""
+class SearchRequest:
+    """A text to search for; or a word of it, to find similar occurrences of that word."""
 
     query: str
     k: Annotated[int, Strict(), Field(ge=1, le=100, description="How many passages.")] = 10
     word: Annotated[
-        str | None, Field(description="Of the query: find uses like its own, in an index of words.")
+        str | None,
+        Field(
+            description="A word of the query: find occurrences similar to it, in an index of words."
+        ),
     ] = None
-    any_word: Annotated[Switch, Field(description="With a word: uses of other words too.")] = False
+    any_word: Annotated[
+        Switch, Field(description="With `word`: find occurrences of other words too.")
+    ] = False
+
+
+@dataclass(frozen=True, config=_CLOSED)
+class PredictRequest:
+    """Texts for a trained head, written as its task's input."""
+
+    texts: list[str]
 
 
 @plain_dataclass(frozen=True)
@@ -99,23 +132,23 @@ class EmbeddedSentence:
 
 
 @plain_dataclass(frozen=True)
-class EmbedReply:
-    """The sentences of all texts, in their order."""
+class EmbedResponse:
+    """The sentences of all texts, in order."""
 
     layers: list[int]
     sentences: list[EmbeddedSentence]
 
 
 @plain_dataclass(frozen=True)
-class EncodeReply:
-    """One vector a text."""
+class EncodeResponse:
+    """One vector per text."""
 
     vectors: list[list[float]]  # (texts, dim)
 
 
 @plain_dataclass(frozen=True)
 class ScoredSentence:
-    """The natural logarithm of each word's probability, and of the mark at the end."""
+    """A sentence with the log-probability of each word, and of the end of the sentence."""
 
     text_index: int
     words: list[str]
@@ -127,7 +160,7 @@ class ScoredSentence:
 
 @plain_dataclass(frozen=True)
 class TextPerplexity:
-    """The perplexity of all texts together; null where a reader is missing or it is infinite."""
+    """The perplexity of all texts; null for a direction the model lacks, or if infinite."""
 
     forward: float | None
     backward: float | None
@@ -139,8 +172,8 @@ class TextPerplexity:
 
 
 @plain_dataclass(frozen=True)
-class ScoreReply:
-    """The sentences of all texts, in their order; no perplexity where there are none."""
+class ScoreResponse:
+    """The sentences of all texts, in order; the perplexity is null if there are none."""
 
     perplexity: TextPerplexity | None
     sentences: list[ScoredSentence]
@@ -148,22 +181,22 @@ class ScoreReply:
 
 @plain_dataclass(frozen=True)
 class PredictedWord:
-    """A word that may stand somewhere, and its probability there."""
+    """A word and its probability."""
 
     word: str
     probability: float
 
 
 @plain_dataclass(frozen=True)
-class NextReply:
+class NextResponse:
     """The most probable words, the most probable first."""
 
     predictions: list[PredictedWord]
 
 
 @plain_dataclass(frozen=True)
-class FillReply:
-    """For each gap the words that fit best."""
+class FillResponse:
+    """For each gap the words that fit best, the best first."""
 
     gaps: list[list[PredictedWord]]
 
@@ -186,7 +219,7 @@ class PlaneOfContexts:
 
 
 @plain_dataclass(frozen=True)
-class ContextsReply:
+class ContextsResponse:
     """The occurrences of a word, the names of their groups, and one plane per layer."""
 
     contexts: list[WordInContext]
@@ -195,7 +228,7 @@ class ContextsReply:
 
 
 @plain_dataclass(frozen=True)
-class SimilarityReply:
+class SimilarityResponse:
     """The words of two texts, and the cosine of each pair in each layer."""
 
     first: list[str]
@@ -218,7 +251,7 @@ class LearnedLayerWeights:
 
 
 @plain_dataclass(frozen=True)
-class LayerWeightsReply:
+class LayerWeightsResponse:
     """The layer weights of all trained tasks that the service was given."""
 
     layer_weights: list[LearnedLayerWeights]
@@ -226,9 +259,9 @@ class LayerWeightsReply:
 
 @plain_dataclass(frozen=True)
 class SearchResult:
-    """A passage, its words, the places of those near the query, and where it stands in its file.
+    """A passage, the positions of its highlighted words, and its position in its file.
 
-    In an index of words it is the sentence of a use, and the place that of the word.
+    In an index of words it is the sentence of an occurrence, with that word highlighted.
     """
 
     id: int
@@ -238,25 +271,51 @@ class SearchResult:
     highlighted: list[int]
     file: str
     line: int  # from 1
-    start: int  # its first character of the line, from 0
-    end: int  # the one after its last
+    start: int  # of its first character in the line, from 0
+    end: int  # of the character after its last
 
 
 @plain_dataclass(frozen=True)
-class SearchReply:
-    """The passages, the nearest first."""
+class SearchResponse:
+    """The passages, the most similar first."""
 
     results: list[SearchResult]
 
 
 @plain_dataclass(frozen=True)
-class ErrorReply:
-    """Why there is no answer, in one sentence."""
+class PredictResponse:
+    """The predictions of a trained head, one per text."""
+
+    task: str
+    predictions: list[Any]
+
+
+@plain_dataclass(frozen=True)
+class InfoResponse:
+    """The model and what else the service has."""
+
+    version: str
+    model: str
+    source: str
+    fingerprint: str
+    layers: int  # the context-free one included
+    dim: int
+    parameters: int
+    tokenizer: str
+    precision: str
+    softmax_words: int | None  # null for a model without a softmax
+    tasks: list[str]  # names for /predict/{task}
+    index: str | None  # the unit of the search index: passages, sentences or words
+
+
+@plain_dataclass(frozen=True)
+class ErrorResponse:
+    """What is wrong, in one sentence."""
 
     error: str
 
 
-EXAMPLES: dict[str, dict[str, Any]] = {
+REQUEST_EXAMPLES: dict[str, dict[str, Any]] = {
     "/embed": {"texts": [["I", "ate", "an", "apple"], "Raw text. Two sentences."], "layers": "top"},
     "/encode": {"texts": ["I ate an apple. It was good."], "layers": "mean", "pooling": "mean"},
     "/score": {"texts": ["The cat sat on the mat."]},
@@ -265,8 +324,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "/contexts": {"word": "bank", "texts": ["A bank lent money.", "The bank of a river."]},
     "/similarity": {"first": "A bank lent money.", "second": "The bank of a river."},
     "/search": {"query": "a painter of landscapes", "k": 5},
+    "/predict/{task}": {"texts": ["Ada Lovelace lived in London."]},
 }
-ANSWERS: dict[str, dict[str, Any]] = {
+RESPONSE_EXAMPLES: dict[str, dict[str, Any]] = {
     "/embed": {
         "layers": [2],
         "sentences": [{"text_index": 0, "words": ["apple"], "vectors": [[[0.25, -0.5]]]}],
@@ -310,5 +370,12 @@ ANSWERS: dict[str, dict[str, Any]] = {
                 "highlighted": [1], "file": "text.txt", "line": 3, "start": 0, "end": 11,
             }
         ]
+    },
+    "/predict/{task}": {"task": "ner", "predictions": [["B-PER", "I-PER", "O", "O", "B-LOC", "O"]]},
+    "/info": {
+        "version": "0.2.0", "model": "english", "source": "the package",
+        "fingerprint": "6bfb0b3c", "layers": 3, "dim": 448, "parameters": 27000000,
+        "tokenizer": "moses", "precision": "float32", "softmax_words": 50000, "tasks": ["ner"],
+        "index": "sentences",
     },
 }  # fmt: skip

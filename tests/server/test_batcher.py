@@ -1,0 +1,191 @@
+"""Requests that wait together are computed together, and none affects the others."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from elmokit.errors import InputError
+from elmokit.server.limits import TokenizedTexts
+from elmokit.server.model_calls import ModelCall, run_calls
+from waiting import wait_until
+
+SENTENCES = [[f"word{k}" for k in range(length)] for length in (1, 9, 3, 3, 17, 2, 30, 5)]
+
+
+@pytest.fixture(scope="module")
+def narrow(serving, language_model):
+    """A service with a short queue and small batches."""
+    return serving(language_model, max_queued=3, timeout_seconds=1, tokens_per_batch=40)
+
+
+def test_requests_that_arrive_together_are_one_batch_with_unchanged_bits(served, language_model):
+    def ask(sentence):
+        return served.get_json("/embed", {"texts": [sentence]})["sentences"][0]["vectors"]
+
+    before = _batches_up_to(served)
+    with ThreadPoolExecutor(len(SENTENCES)) as pool:
+        with served.held():
+            waiting = [pool.submit(ask, sentence) for sentence in SENTENCES]
+            wait_until(lambda: served.batcher.num_waiting == 1 + len(SENTENCES))
+        found = [np.float32(answer.result()) for answer in waiting]
+    after = _batches_up_to(served)
+    assert (after["4.0"] - before["4.0"], after["8.0"] - before["8.0"]) == (
+        1,
+        2,
+    )  # and /hold alone
+    assert after["+Inf"] - before["+Inf"] == 2
+    for sentence, vectors in zip(SENTENCES, found, strict=True):
+        (alone,) = language_model.embed([sentence])
+        np.testing.assert_array_equal(vectors, alone)
+    for vectors, expected in zip(found, language_model.embed(SENTENCES), strict=True):
+        np.testing.assert_array_equal(vectors, expected)
+
+
+def _batches_up_to(service):
+    """How many batches had at most so many requests."""
+    bounds = ("1.0", "4.0", "8.0", "+Inf")
+    sample = "elmokit_batch_requests_bucket"
+    return {bound: service.metrics.value(sample, le=bound) for bound in bounds}
+
+
+def test_requests_of_all_kinds_are_answered_as_each_alone(served, language_model):
+    asked = [
+        ("/embed", {"texts": [["a", "b"]]}),
+        ("/embed", {"texts": [["c"]], "layers": "top", "directions": "forward"}),
+        ("/encode", {"texts": ["A dog. A cat."]}),
+        ("/score", {"texts": ["word1 word2"]}),
+        ("/score", {"texts": [["word3"]]}),
+        ("/next", {"text": "word1"}),
+        ("/fill", {"text": "___ word1", "k": 1}),
+        ("/fill", {"text": "no gap"}),
+    ]
+    alone = [served.request(path, form) for path, form in asked]
+    with ThreadPoolExecutor(len(asked)) as pool:
+        with served.held():
+            waiting = [pool.submit(served.request, path, form) for path, form in asked]
+            wait_until(lambda: served.batcher.num_waiting == 1 + len(asked))
+        together = [answer.result() for answer in waiting]
+    for (status, _, body), (_, _, expected) in zip(together, alone, strict=True):
+        found = json.loads(body)
+        assert status == (422 if "error" in found else 200)
+        assert _rounded(found) == _rounded(json.loads(expected))
+
+
+def _rounded(value):
+    if isinstance(value, dict):
+        return {name: _rounded(part) for name, part in value.items()}
+    if isinstance(value, list):
+        return [_rounded(part) for part in value]
+    return pytest.approx(value, abs=2e-6) if isinstance(value, float) else value
+
+
+def test_a_batch_is_limited_by_tokens(narrow):
+    with ThreadPoolExecutor(2) as pool:
+        with narrow.held():
+            before = narrow.metrics.value("elmokit_tokens_total")
+            waiting = [
+                pool.submit(narrow.get_json, "/embed", {"texts": [["a"] * 28]}) for _ in "12"
+            ]
+            wait_until(lambda: narrow.batcher.num_waiting == 3)
+        assert all(len(answer.result()["sentences"]) == 1 for answer in waiting)
+    assert narrow.metrics.value("elmokit_tokens_total") == before + 60
+    batches = _batches_up_to(narrow)
+    assert batches["1.0"] == batches["+Inf"]
+
+
+def test_a_full_queue_refuses_with_retry_after(narrow):
+    with ThreadPoolExecutor(2) as pool, narrow.held():
+        waiting = [pool.submit(narrow.request, "/encode", {"texts": ["a"]}) for _ in range(2)]
+        wait_until(lambda: narrow.batcher.num_waiting == 3)
+        status, headers, body = narrow.request("/encode", {"texts": ["a"]})
+        assert (status, headers["Retry-After"]) == (429, "1")
+        assert "3 requests are waiting, the limit is 3" in json.loads(body)["error"]
+        assert narrow.get_json("/health") == {"status": "alive"}
+        narrow.gate.release.set()
+        assert [answer.result()[0] for answer in waiting] == [200, 200]
+    assert narrow.get_json("/encode", {"texts": ["a"]})
+
+
+def test_a_timeout_is_503_and_the_service_goes_on(narrow):
+    with narrow.held():
+        status, sentence = narrow.get_error("/score", {"texts": ["a"]})
+        assert (status, "no answer within 1 seconds" in sentence) == (503, True)
+        wait_until(lambda: narrow.batcher.num_waiting == 0)
+    assert narrow.get_json("/score", {"texts": ["word1"]})
+
+
+@pytest.mark.parametrize(
+    ("path", "form"),
+    [
+        ("/encode", {"texts": [["a"]]}),
+        ("/contexts", {"word": "bank", "texts": [["a", "bank"], ["the", "bank"]]}),
+        ("/similarity", {"first": ["a"], "second": ["b"]}),
+    ],
+)
+def test_the_timeout_covers_what_is_computed_from_vectors(narrow, path, form):
+    narrow.gate.release_text_thread.clear()
+    narrow.gate.entered_text_thread.clear()
+    with ThreadPoolExecutor(2) as pool:
+        try:
+            with narrow.held():
+                waiting = pool.submit(narrow.get_error, path, form)
+                wait_until(lambda: narrow.batcher.num_waiting == 2)
+                holding = pool.submit(
+                    narrow.get_json, "/hold_text_thread", b""
+                )  # after the form was prepared
+                assert narrow.gate.entered_text_thread.wait(20)
+            status, sentence = waiting.result(10)  # the vectors are computed, the response is not
+        finally:
+            narrow.gate.release_text_thread.set()
+        assert (status, "no answer within 1 seconds" in sentence) == (503, True)
+        assert holding.result() is True
+
+
+def test_a_client_that_disconnects_is_removed_from_the_queue(served):
+    tokens = served.metrics.value("elmokit_tokens_total")
+    with served.held():
+        for _ in range(5):
+            connection = served.connect()
+            connection.request(
+                "POST", "/embed", b'{"texts": [["a"]]}', {"Content-Type": "application/json"}
+            )
+            wait_until(lambda: served.batcher.num_waiting == 2)
+            connection.close()
+            wait_until(lambda: served.batcher.num_waiting == 1)
+    assert served.get_json("/embed", {"texts": [["b"]]})
+    assert (
+        served.metrics.value("elmokit_tokens_total") == tokens + 1 + 3
+    )  # the gate's, and b with its marks
+    assert served.metrics.value("elmokit_requests_total", route="/embed", status="499") == 5
+
+
+def test_a_service_is_alive_but_not_ready_until_its_model_is_loaded(serving, language_model):
+    early = serving(None)
+    assert early.get_json("/health") == {"status": "alive"}
+    assert early.get_error("/ready") == (503, "the model is still being loaded")
+    assert early.get_error("/encode", {"texts": ["a"]})[0] == 503
+    early.resources.open(language_model)
+    assert early.get_json("/ready") == {"status": "ready"}
+    early.batcher.draining = True
+    assert early.get_error("/ready") == (503, "the service is shutting down")
+    status, headers, _ = early.request("/encode", {"texts": ["a"]})
+    assert (status, headers["Retry-After"]) == (503, "1")
+
+
+def test_a_call_that_fails_does_not_affect_its_batch(language_model, caplog):
+    def run(_, batch):
+        for texts in batch:
+            if texts.text_indices == [13]:
+                raise InputError("not this")
+            if texts.text_indices == [14]:
+                raise ZeroDivisionError
+        return [texts.text_indices[0] for texts in batch]
+
+    batch = [TokenizedTexts([["a"]], [index]) for index in (12, 13, 14, 15)]
+    results = run_calls(language_model, [ModelCall(texts, 3, run, "same") for texts in batch])
+    assert [results[0], results[3]] == [12, 15]
+    assert isinstance(results[1], InputError)
+    assert isinstance(results[2], ZeroDivisionError)
+    assert [record.message for record in caplog.records] == ["a request failed"]

@@ -1,0 +1,209 @@
+"""Worker processes return what the model returns, and are replaced when they die."""
+
+import os
+import pickle
+import signal
+import struct
+import sys
+import time
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from elmokit import errors
+from elmokit.server import worker_pool as worker_pools
+from elmokit.server.batcher import PendingRequest, RequestQueue
+from elmokit.server.limits import TokenizedTexts
+from elmokit.server.model_calls import ModelCall, embed_call, score_call
+from elmokit.server.worker_pool import WorkerPool, default_num_workers
+from waiting import is_running, wait_until
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared on Linux")
+
+SENTENCES = [[f"word{k}" for k in range(length)] for length in (1, 9, 3, 3, 17, 2, 30, 5)]
+JOB = score_call(TokenizedTexts([["word1"]], [0]))
+
+
+@pytest.fixture(scope="module")
+def worker_pool(language_model):
+    with closing(WorkerPool(language_model, 2)) as worker_pool:
+        yield worker_pool
+
+
+@pytest.fixture
+def single(language_model):
+    """A pool of one worker, and that worker."""
+    with closing(WorkerPool(language_model, 1, timeout_seconds=2)) as worker_pool:
+        yield worker_pool, worker_pool.workers[0]
+
+
+@pytest.fixture(scope="module")
+def shared(serving, language_model, worker_pool):
+    return serving(language_model, worker_pool=worker_pool)
+
+
+def test_answers_have_the_bits_of_the_model_itself(shared, language_model):
+    with shared.held():  # the model in this process is busy
+        told = shared.get_json("/embed", {"texts": SENTENCES})["sentences"]
+        scored = shared.get_json("/score", {"texts": [SENTENCES[1]]})["sentences"][0]
+        guessed = shared.get_json("/next", {"text": "word1", "k": 2})["predictions"]
+        filled = shared.get_json("/fill", {"text": "word1 ___", "k": 2})["gaps"]
+    for found, expected in zip(told, language_model.embed(SENTENCES), strict=True):
+        np.testing.assert_array_equal(np.float32(found["vectors"]), expected)
+    (score,) = language_model.score([SENTENCES[1]])
+    np.testing.assert_allclose(scored["forward"], score.forward, rtol=1e-6)
+    assert guessed[0]["word"] == language_model.next_words("word1", k=2)[0].word
+    assert filled[0][0]["word"] == language_model.fill("word1 ___", k=2)[0][0].word
+
+
+def test_pending_requests_are_shared_among_idle_workers():
+    queue = RequestQueue()
+    for tokens in (5, 5, 5, 9, 30, 6):
+        queue.add(PendingRequest(ModelCall(TokenizedTexts([], []), tokens, _fail), None))
+    queue.num_idle = 3
+    assert _taken(queue) == [5, 5, 5]
+    queue.num_idle = 2
+    assert _taken(queue) == [9]
+    queue.num_idle = 1
+    assert [_taken(queue), _taken(queue), _taken(queue)] == [[30], [6], []]
+    assert not queue.has_requests.is_set()
+
+
+def _taken(queue):
+    return [pending.call.num_tokens for pending in queue.take_batch(35)]
+
+
+def test_a_worker_that_dies_while_idle_is_replaced_unnoticed(single):
+    _, worker = single
+    (before,) = worker.run_calls([JOB])
+    first = worker.pid
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: not is_running(first))
+    (after,) = worker.run_calls([JOB])
+    assert worker.pid != first
+    np.testing.assert_array_equal(after.scores[0].forward, before.scores[0].forward)
+
+
+def test_a_worker_that_dies_while_it_computes_is_replaced_for_the_next_batch(single, caplog):
+    _, worker = single
+    (error,) = worker.run_calls([ModelCall(TokenizedTexts([["a"]], [0]), 3, _die)])
+    assert (error.status, error.retry_after) == (503, 1)
+    assert "is given up" in caplog.text
+    (after,) = worker.run_calls([JOB])
+    assert after.scores
+
+
+def test_a_worker_that_hangs_is_killed(single):
+    _, worker = single
+    stuck = worker.pid
+    (error,) = worker.run_calls([ModelCall(TokenizedTexts([["a"]], [0]), 3, _hang)])
+    assert error.status == 503
+    wait_until(lambda: not is_running(stuck))
+    (after,) = worker.run_calls([JOB])
+    assert after.scores
+
+
+def test_a_worker_that_hangs_in_the_middle_of_a_reply_is_killed(single):
+    _, worker = single
+    (error,) = worker.run_calls([ModelCall(TokenizedTexts([["a"]], [0]), 3, _send_half)])
+    assert error.status == 503
+    assert worker.run_calls([JOB])[0].scores
+
+
+def test_without_the_root_requests_are_503_and_the_service_lives_on(serving, language_model):
+    with closing(WorkerPool(language_model, 2, timeout_seconds=2)) as worker_pool:
+        service = serving(language_model, worker_pool=worker_pool)
+        os.kill(worker_pool._root_pid, signal.SIGKILL)  # workers die with it
+        wait_until(lambda: not any(is_running(worker.pid) for worker in worker_pool.workers))
+        status, sentence = service.get_error("/encode", {"texts": [["a"]]})
+        assert (status, "has ended" in sentence) == (503, True)
+        assert service.get_json("/health")
+
+
+def test_where_no_process_can_be_started_the_next_batch_tries_again(single, monkeypatch):
+    worker_pool, worker = single
+    worker.run_calls([ModelCall(TokenizedTexts([["a"]], [0]), 3, _die)])
+    with monkeypatch.context() as patched:
+        patched.setattr(worker_pool, "start_process", _no_memory)
+        assert worker.run_calls([JOB])[0].status == 503
+    assert worker.run_calls([JOB])[0].scores
+
+
+def test_a_service_goes_on_when_its_only_process_ends(serving, language_model, single):
+    worker_pool, worker = single
+    service = serving(language_model, worker_pool=worker_pool)
+    assert service.get_json("/encode", {"texts": [["a"]]})
+    worker._connection.close()  # as if it had died in the middle of a reply
+    assert service.get_json("/encode", {"texts": [["a"]]})
+
+
+def test_a_closed_pool_leaves_no_process(language_model):
+    worker_pool = WorkerPool(language_model, 2)
+    pids = [worker.pid for worker in worker_pool.workers]
+    worker_pool.close()
+    wait_until(lambda: not any(map(is_running, pids)))
+    assert worker_pool.workers[0].run_calls([JOB])[0].status == 503
+
+
+def test_a_call_that_fails_says_why(language_model, worker_pool):
+    good = embed_call(language_model, TokenizedTexts([["a"]], [0]), "all", "both")
+    bad = ModelCall(TokenizedTexts([["a"]], [0]), 3, _fail)
+    found, error = worker_pool.workers[0].run_calls([good, bad])
+    assert found.vectors[0].shape == (3, 1, language_model.dim)
+    assert "ZeroDivisionError" in str(error)
+
+
+def _fail(embedder, jobs):
+    return 1 / 0
+
+
+def _die(embedder, jobs):
+    os._exit(9)
+
+
+def _send_half(embedder, jobs):
+    """Announce a long reply and send its beginning."""
+    (own,) = [
+        fd for fd in range(3, 64) if os.path.realpath(f"/proc/self/fd/{fd}").find("socket:") > 0
+    ]
+    os.write(own, struct.pack("!i", 4096) + b"half")
+    time.sleep(600)
+
+
+def _hang(embedder, jobs):
+    time.sleep(600)
+
+
+def _no_memory(seconds):
+    raise OSError("no other process could be made")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [errors.InputError("why"), errors.ServiceError("why", status=503, retry_after=2)],
+)
+def test_errors_can_be_pickled(error):
+    found = pickle.loads(pickle.dumps(error))
+    assert (type(found), str(found), vars(found)) == (type(error), "why", vars(error))
+
+
+def test_connections_open_when_workers_start_still_end(serving, language_model):
+    service = serving(None)
+    with service.open_socket() as early:
+        early.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert early.recv(1000)
+        with closing(WorkerPool(language_model, 1)):
+            early.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert b"alive" in b"".join(iter(lambda: early.recv(1000), b""))  # until the end
+
+
+def test_a_gpu_is_used_by_one_process():
+    assert default_num_workers("cuda") == 1
+    assert 1 <= default_num_workers("cpu") <= 8
+
+
+def test_other_systems_are_refused(language_model, monkeypatch):
+    monkeypatch.setattr(worker_pools.sys, "platform", "win32")
+    with pytest.raises(errors.InputError, match="on Linux only"):
+        WorkerPool(language_model, 2)
