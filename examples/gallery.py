@@ -24,7 +24,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             labelled = Path(folder, "labelled.tsv")
             labelled.write_text(lines, "utf-8")
-            draw("senses", word, labelled, "--prefix", "--out", out / f"{word}.svg")
+            draw("contexts", word, labelled, "--prefix", "--out", out / f"{word}.svg")
     draw("similarity", *ALIKE, "--layer", 0, "--layer", 2, "--out", out / "alike.svg")
     draw("similarity", *CHINESE, "--layer", 2, "--out", out / "chinese.svg")
 

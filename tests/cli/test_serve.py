@@ -74,7 +74,7 @@ def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started
             client.encode(["b"])
         assert caught.value.status == 503
         assert [answer.result().shape for answer in waiting] == [(1, 12)] * 2
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     assert process.stderr.read() == "answering what waits; once more ends at once\n"
 
 
@@ -89,7 +89,7 @@ def test_a_service_of_several_processes_ends_with_its_last_answer(started):
         assert len(family) == 3  # the two, and the one that makes them
         process.send_signal(signal.SIGTERM)
         assert [answer.result().shape for answer in waiting] == [(1, 12)] * 4
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     assert process.stderr.read() == "answering what waits; once more ends at once\n"
     wait_until(lambda: not any(map(is_running, family)))
 
@@ -136,7 +136,7 @@ def test_a_signal_while_the_model_is_loaded_ends_the_service(tmp_path, number):
         assert Client(url).is_alive()
         assert not Client(url).is_ready()
         process.send_signal(number)
-        assert process.wait(20) != 0
+        assert process.wait(60) != 0
         assert not Client(url).is_alive()
     finally:
         process.kill()
@@ -168,7 +168,7 @@ def test_an_index_and_tasks_are_shown_to_those_who_ask(started, folder, tmp_path
     with urlopen(url, timeout=20) as page:
         assert page.read().startswith(b"<!doctype html>")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     assert process.stderr.read() == "answering what waits; once more ends at once\n"
 
 

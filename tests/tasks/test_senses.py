@@ -4,7 +4,7 @@ from inspect import signature
 
 import pytest
 
-from elmokit.cli.senses import senses
+from elmokit.cli.tasks import wsd
 from elmokit.errors import FormatError, InputError
 from elmokit.tasks.data.example import Instance, Sensed
 from elmokit.tasks.senses import OFTEN, FirstSenses, SenseAverages, disambiguate, entry_of
@@ -48,7 +48,7 @@ def test_a_common_sense_is_nearer_the_more_that_counts(model):
     asked = [sensed("money in the bank", 3, MONEY)]
     assert averages.choose(asked, often=0)[0][1:] == [MONEY, MONEY]
     assert averages.choose(asked, often=100.0) == [[RIVER] * 3]  # three uses against two
-    assert signature(senses).parameters["often"].default == OFTEN
+    assert signature(wsd).parameters["often"].default == OFTEN
     with pytest.raises(InputError, match="often is inf, expected a number of 0 or more"):
         averages.choose(asked, often=float("inf"))
     with pytest.raises(InputError, match=r"often is -1\.0, expected a number of 0 or more"):

@@ -1,60 +1,146 @@
-"""Words typed at a terminal become calls: one file per verb."""
+"""The command elmo: its commands in groups, and what all of them do about errors and Ctrl-C."""
 
 import os
+import re
 import sys
+import warnings
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Annotated, Any
 
 import typer
 
-from elmokit.cli.answer import answer, classify, corefer, entail, roles, tag
-from elmokit.cli.convert import convert
-from elmokit.cli.dump import dump
-from elmokit.cli.embed import embed
-from elmokit.cli.encode import encode
-from elmokit.cli.evaluate import evaluate
-from elmokit.cli.index import index
-from elmokit.cli.info import info
-from elmokit.cli.mix import mix
-from elmokit.cli.plot import plot
-from elmokit.cli.predict import predict
-from elmokit.cli.prepare import prepare
-from elmokit.cli.pretrain import pretrain
-from elmokit.cli.probe import probe
-from elmokit.cli.search import search
-from elmokit.cli.senses import senses
+from elmokit import __version__
+from elmokit.cli.lm import evaluate, predict, score
+from elmokit.cli.models import convert, export, info
+from elmokit.cli.options import ElmoGroup, StoppedError, add_command, group
+from elmokit.cli.pretraining import prepare, pretrain
+from elmokit.cli.search import index, plot, search
 from elmokit.cli.serve import serve
-from elmokit.cli.train import train
+from elmokit.cli.tasks import apply, layer_weights, probe, train, wsd
+from elmokit.cli.vectors import embed, encode
 from elmokit.errors import ElmokitError
 
-app = typer.Typer(
-    name="elmo",
-    help="ELMo for today: vectors of words in context, and a language model to ask.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
-)
-for verb in (
-    embed, encode, evaluate, predict, dump, info, convert, prepare, pretrain,
-    train, tag, roles, classify, entail, answer, corefer, mix, probe, senses,
-    search, serve,
-):  # fmt: skip
-    # Every setting of a training is an option too.
-    settable = verb in (pretrain, train)
-    ways = {"allow_extra_args": settable, "ignore_unknown_options": settable}
-    app.command(context_settings=ways)(verb)
-app.add_typer(index)
-app.add_typer(plot)
+_GROUPS: dict[str, tuple[Any, ...]] = {
+    "Vectors": (embed, encode),
+    "Language model": (score, evaluate, predict),
+    "Models": (info, convert, export),
+    "Pretraining": (prepare, pretrain),
+    "Tasks": (train, apply, layer_weights, probe, wsd),
+    "Search": (index, search, plot),
+    "Service": (serve,),
+}
+
+# Every error of the command line; newer versions of Typer have a copy of click of their own.
+_UsageError: Any = typer.BadParameter.__mro__[2]
+
+
+class RootGroup(ElmoGroup):
+    """The command elmo."""
+
+    removed = {
+        **dict.fromkeys(("tag", "roles", "classify", "entail", "answer", "corefer"), "apply"),
+        "dump": "export",
+        "mix": "layer-weights",
+        "senses": "wsd",
+    }
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The commands in the order of their groups; Typer lists groups of commands last."""
+        return [_name(command) for commands in _GROUPS.values() for command in commands]
+
+
+def _name(command: Any) -> str:
+    name = command.info.name if isinstance(command, typer.Typer) else command.__name__
+    return str(name).replace("_", "-")
+
+
+app = group("elmo", "Run, pretrain, apply, search and serve ELMo models.", RootGroup)
+for panel, commands in _GROUPS.items():
+    for command in commands:
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, rich_help_panel=panel)
+        else:
+            add_command(app, command, panel=panel)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"elmo {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            metavar="",
+            help="Print the version.",
+            callback=_print_version,
+            is_eager=True,
+        ),
+    ] = False,
+) -> None:
+    pass
 
 
 def main() -> None:
-    """Run a verb; a user's mistake is one line on stderr and exit code 1, a bug is a traceback."""
+    """Run a command; a user's mistake is one line on stderr, a bug is a traceback."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if not sys.warnoptions:
+        warnings.filterwarnings("ignore", module=r"torch(\.|$)")
     try:
-        app()
+        code = app(prog_name="elmo", standalone_mode=False)
+        if code == 130:  # Ctrl-C, before the command began or in one with nothing to resume
+            _exit("interrupted", 130)
+        sys.exit(code or 0)
+    except StoppedError as stopped:
+        _exit(f"interrupted; {stopped}", 130)
+    except typer.Abort:
+        _exit("interrupted", 130)
+    except _UsageError as error:
+        if message := _message_of(error):
+            _exit(message, error.exit_code)
+        sys.exit(error.exit_code)
     except ElmokitError as error:
-        sys.exit(f"elmo: {error}")
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+        _exit(str(error), 1)
+    except BrokenPipeError:  # whoever read our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        sys.exit(f"elmo: {where}{error.strerror or error}")
+        _exit(
+            f"{error.filename}: {error.strerror}"
+            if error.filename
+            else str(error.strerror or error),
+            1,
+        )
+
+
+def _message_of(error: Any) -> str:
+    """What is wrong with the arguments, what may have been meant, and where to read more."""
+    option = getattr(error, "option_name", None)
+    if option and "no such option" in error.message.lower():
+        close = getattr(error, "possibilities", None)
+        return _with_help(error, f"no option {option}" + _meant(close))
+    message = error.format_message().strip().removeprefix("Invalid value: ")
+    message = message.replace("Value error, ", "").rstrip(".")  # of pydantic
+    if match := re.search("'([^']*)' is not one of (.*)", message):
+        message += _meant(get_close_matches(match[1], re.findall("'(.*?)'", match[2])))
+    return _with_help(error, message[:1].lower() + message[1:]) if message else ""
+
+
+def _meant(names: Sequence[str] | None) -> str:
+    return f"; did you mean {names[0]}?" if names else ""
+
+
+def _with_help(error: Any, message: str) -> str:
+    if error.ctx is None:
+        return message
+    return f"{message} (see {error.ctx.command_path} --help)"
+
+
+def _exit(message: str, code: int) -> None:
+    print(f"elmo: {message}", file=sys.stderr)  # noqa: T201
+    sys.exit(code)

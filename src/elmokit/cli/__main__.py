@@ -1,4 +1,4 @@
-"""`python -m elmokit.cli VERB` becomes `elmo VERB`: what torchrun can start."""
+"""`python -m elmokit.cli` is the command elmo."""
 
 from elmokit.cli import main
 

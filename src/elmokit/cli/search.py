@@ -1,42 +1,251 @@
-"""A query becomes the passages of an index nearest to it, or the nearest uses of a word."""
+"""Commands that search and draw: index (build, add, delete, info), search and plot."""
 
 import json
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
 
-from elmokit.cli.options import Device, Model, check_utf8, load
+from elmokit.cli.options import (
+    CORPUS_HELP,
+    AsJson,
+    ElmoGroup,
+    Load,
+    Text,
+    add_command,
+    check_utf8,
+    group,
+    lines_of,
+    parse_layers,
+    print_facts,
+    resumable,
+    takes_choices,
+    takes_model,
+    tell,
+)
+from elmokit.cli.tasks import Folders, draw_layer_weights, read_layer_weights
 from elmokit.errors import InputError
 
+Location = Annotated[
+    str, typer.Argument(metavar="INDEX", help="The folder of an index, or its PostgreSQL URL.")
+]
+Corpus = Annotated[list[str], typer.Argument(metavar="CORPUS...", help=CORPUS_HELP)]
+Layer = Annotated[
+    list[int] | None,
+    typer.Option("--layer", help="A layer to draw; may be repeated.", show_default="all"),
+]
 
-def search(
-    place: Annotated[
-        str,
-        typer.Argument(metavar="INDEX", help="A folder of elmo index build, or its --store."),
-    ],
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="A text.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many.")] = 10,
-    word: Annotated[
-        str | None,
-        typer.Option(help="Find uses like that of this word in QUERY.", show_default=False),
-    ] = None,
-    any_word: Annotated[
-        bool, typer.Option("--any", help="With --word: uses of other words too.")
-    ] = False,
-    model: Model = None,
-    device: Device = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="An object a line.")] = False,
-) -> None:
-    """Find what is nearest in meaning: cosine, id, file and line, text.
 
-    Example: elmo search uses.index --word play "He will play the violin."
-    """
+Picture = Annotated[
+    Path,
+    typer.Option("--out", "-o", metavar="FILE", help="The picture to draw, .svg or .png."),
+]
+
+
+def _poolings() -> list[str]:
+    from elmokit.pooling import _POOLINGS  # noqa: PLC0415  (torch takes seconds)
+
+    return ["idf", *_POOLINGS]
+
+
+def _index() -> Any:
     from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
 
+    return Index
+
+
+@takes_choices(pooling=_poolings)
+@resumable("run the same command again to go on after the last part written")
+@takes_model("tokenizer", "precision")
+def build(
+    load: Load,
+    corpus: Corpus,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", "-o", metavar="DIR", help="A new folder.", show_default=False),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Instead of --out: postgresql://USER@HOST:PORT/DATABASE?index=NAME.",
+            show_default=False,
+        ),
+    ] = None,
+    paragraphs: Annotated[
+        bool, typer.Option("--paragraphs", help="Index lines as they are, not their sentences.")
+    ] = False,
+    words: Annotated[
+        bool, typer.Option("--words", help="Index every word, to search for its occurrences.")
+    ] = False,
+    layers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="mean|top|concat|NUMBER",
+            help="Which layers: their mean, the top one, all of them end to end, or one by its "
+            "number.",
+            show_default="0, and mean with --words",
+        ),
+    ] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="How the vectors of words become one vector.",
+            show_default="weighted by IDF, where the model has a vocabulary",
+        ),
+    ] = None,
+    whitening: Annotated[
+        Literal["zca", "top", "centre", "none"],
+        typer.Option(
+            help="How the vectors are whitened: fully, by their top directions, or by their mean."
+        ),
+    ] = "zca",
+    kind: Annotated[
+        Literal["auto", "flat", "hnsw", "ivf"],
+        typer.Option(
+            help="The FAISS index: exact (flat), a graph (hnsw) or cells (ivf); auto chooses by "
+            "the number of vectors."
+        ),
+    ] = "auto",
+) -> None:
+    """Build an index of text to search by meaning.
+
+    If it is interrupted, run the same command again to go on.
+
+    Example: elmo index build 'wiki/*.txt' --paragraphs --out wiki.index
+    """
+    from elmokit.search.store import is_database_url  # noqa: PLC0415  (torch takes seconds)
+
+    location = store if out is None else out
+    if location is None or None not in (out, store):
+        raise InputError("expected one of --out DIR and --store URL")
+    if is_database_url(location) != (location is store):
+        raise InputError("--out takes a folder, and --store a URL: postgresql://…")
+    if paragraphs and words:
+        raise InputError("--paragraphs and --words were given, expected one of them")
+    with _index().build(
+        location,
+        corpus,
+        load(),
+        unit="paragraphs" if paragraphs else "words" if words else "sentences",
+        layers=None if layers is None else parse_layers(layers),
+        pooling=pooling,
+        whitening=whitening,
+        kind=kind,
+    ) as built:
+        counts = built.store.counts()
+        tell(
+            f"{built.name}: {counts.passages:,} passages, {counts.vectors:,} vectors "
+            f"({built.config.kind})"
+        )
+
+
+@takes_model("precision")
+def add(load: Load, location: Location, corpus: Corpus) -> None:
+    """Add files to an index: all of their passages, or none if it is interrupted.
+
+    Example: elmo index add wiki.index news.txt
+    """
+    with _index().open(location, load()) as opened:
+        added = opened.add(corpus)
+        tell(f"{opened.name}: {added:,} passages added, {len(opened):,} in all")
+
+
+@takes_model()
+def delete(
+    load: Load,
+    location: Location,
+    ids: Annotated[
+        list[int] | None,
+        typer.Argument(metavar="[ID...]", help="The ids of passages, as a search shows them."),
+    ] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Delete all passages of this file; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Delete passages from an index, by their ids or by their file.
+
+    Example: elmo index delete wiki.index 17 42 --file news.txt
+    """
+    with _index().open(location, load()) as opened:
+        deleted = {*(ids or ()), *(i for name in file or () for i in opened.passages_of(name))}
+        if not deleted:
+            raise InputError("nothing to delete: give ids, or --file")
+        opened.delete([*deleted])
+        tell(f"{opened.name}: {len(deleted):,} passages deleted, {len(opened):,} in all")
+
+
+def info(location: Location, as_json: AsJson = False) -> None:
+    """Show what an index holds, and how and with which model it was built.
+
+    Example: elmo index info wiki.index
+    """
+    from elmokit.search.index import read_index_info  # noqa: PLC0415  (torch takes seconds)
+
+    summary = read_index_info(location)
+    facts: dict[str, object] = {
+        "passages": summary.passages,
+        "vectors": summary.vectors,
+        "files": summary.files,
+        "bytes": summary.size_bytes,
+        "dim": summary.dim,
+        "unit": summary.config.unit,
+        "layers": summary.config.layers,
+        "pooling": summary.config.pooling,
+        "whitening": summary.config.whitening,
+        "kind": summary.config.kind,
+        "tokenizer": summary.config.tokenizer,
+        "state": summary.config.state,
+        "model": summary.config.model,
+    }
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        print_facts(facts)
+
+
+index = group(
+    "index",
+    "Build, change and describe an index for elmo search. Needs: pip install 'elmokit[search]', "
+    "or 'elmokit[postgres]' for an index in PostgreSQL.",
+)
+for command in (build, add, delete, info):
+    add_command(index, command)
+
+
+@takes_model("precision")
+def search(
+    load: Load,
+    location: Location,
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="The text to search for.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="How many results to print.")] = 10,
+    word: Annotated[
+        str | None,
+        typer.Option(
+            help="Find occurrences of this word used as it is in QUERY.", show_default=False
+        ),
+    ] = None,
+    any_word: Annotated[
+        bool, typer.Option("--any", help="With --word: find other words used alike, too.")
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a line of JSON for each result.")
+    ] = False,
+) -> None:
+    """Search an index for what is nearest in meaning; print cosine, id, file and line, and text.
+
+    Example: elmo search words.index --word play "He will play the violin."
+    """
     if any_word and word is None:
         raise InputError("--any was given without --word")
     check_utf8(query, word or "")
-    with Index.open(place, load(model, device=device)) as opened:
+    with _index().open(location, load()) as opened:
         if word is None:
             hits = opened.search(query, k=k)
         else:
@@ -45,6 +254,145 @@ def search(
         if as_json:
             typer.echo(json.dumps(hit.to_dict(), ensure_ascii=False))
             continue
-        found = hit.passage
-        named = "" if found.word is None else f"{found.word}  "
-        typer.echo(f"{hit.score:.3f}  {found.id}  {found.file}:{found.line}  {named}{found.text}")
+        passage = hit.passage
+        shown = "" if passage.word is None else f"{passage.word}  "
+        typer.echo(
+            f"{hit.score:.3f}  {passage.id}  {passage.file}:{passage.line}  {shown}{passage.text}"
+        )
+
+
+@takes_model("tokenizer")
+def contexts(
+    load: Load,
+    word: Annotated[str, typer.Argument(metavar="WORD", help="A word, in upper or lower case.")],
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="INPUT",
+            help="A file with a text on each line, or a label, a tab and a text; - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Picture = Path("contexts.svg"),
+    prefix: Annotated[
+        bool, typer.Option("--prefix", help="Draw all words that begin with WORD.")
+    ] = False,
+    clusters: Annotated[
+        int, typer.Option(min=1, help="How many clusters to colour, if nothing is labelled.")
+    ] = 2,
+    tsne: Annotated[bool, typer.Option("--tsne", help="Project by t-SNE instead of PCA.")] = False,
+    layer: Layer = None,
+    projector: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write the last layer drawn for TensorBoard, too: tensorboard --logdir DIR.",
+            show_default=False,
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of the clusters and of t-SNE.")] = 0,
+    text: Text = None,
+) -> None:
+    """Draw the vectors of a word in its contexts, in one panel for each layer.
+
+    Example: elmo plot contexts bank sentences.txt --out bank.svg
+    """
+    from elmokit.occurrences import (  # noqa: PLC0415  (torch takes seconds)
+        embed_occurrences,
+        find_occurrences,
+    )
+    from elmokit.plots import check_plot, plot_contexts  # noqa: PLC0415
+    from elmokit.projection import write_projector  # noqa: PLC0415
+
+    check_plot(out)
+    check_utf8(word)
+    with lines_of(source, text) as lines:
+        embedder = load()
+        layers = _layers(layer, embedder.num_layers)
+        name = "--text" if source is None else source
+        occurrences = find_occurrences(
+            word, lines, name=name, tokenize=embedder.tokenize, prefix=prefix
+        )
+    vectors = embed_occurrences(embedder, occurrences)
+    groups = plot_contexts(
+        out, occurrences, vectors, layers=layers, clusters=clusters, tsne=tsne, seed=seed
+    )
+    if projector is not None:
+        write_projector(projector, occurrences, vectors[layers[-1]], groups)
+    tell(f"{out}: {len(occurrences)} occurrences of {word}, {', '.join(groups.names[:10])}")
+
+
+@takes_model("tokenizer")
+def similarity(
+    load: Load,
+    first: Annotated[str, typer.Argument(metavar="SENTENCE", help="A sentence.")],
+    second: Annotated[str, typer.Argument(metavar="SENTENCE", help="Another sentence.")],
+    out: Picture = Path("similarity.svg"),
+    layer: Layer = None,
+) -> None:
+    """Draw how similar the words of two sentences are, in one panel for each layer.
+
+    Example: elmo plot similarity "He sat on the bank." "The bank lent money."
+    """
+    from elmokit.plots import check_plot, compare_words, plot_similarity  # noqa: PLC0415
+
+    check_plot(out)
+    check_utf8(first, second)
+    embedder = load()
+    layers = _layers(layer, embedder.num_layers)
+    one, other = (
+        [w for words in embedder.tokenize(text) for w in words] for text in (first, second)
+    )
+    plot_similarity(out, one, other, compare_words(embedder, one, other), layers=layers)
+    tell(f"{out}: {len(one)} by {len(other)} words")
+
+
+def layer_weights(
+    folders: Folders,
+    out: Picture = Path("layer-weights.svg"),
+) -> None:
+    """Draw how much weight trained heads give to each layer.
+
+    Example: elmo plot layer-weights ner srl --out layer-weights.svg
+    """
+    draw_layer_weights(read_layer_weights(folders), out)
+
+
+def training(
+    run: Annotated[
+        Path,
+        typer.Argument(metavar="RUN", help="The folder that elmo pretrain or elmo train made."),
+    ],
+    out: Picture = Path("training.svg"),
+) -> None:
+    """Draw the losses of a training run, and its perplexities or scores on held-out text.
+
+    Example: elmo plot training run --out training.svg
+    """
+    from elmokit.plots import plot_training, read_training_log  # noqa: PLC0415  (numpy, later)
+
+    curves = read_training_log(run)
+    plot_training(out, curves)
+    tell(f"{out}: {', '.join(curve.measure for curve in curves)}")
+
+
+class PlotGroup(ElmoGroup):
+    """`elmo plot`."""
+
+    removed = {"senses": "contexts", "mix": "layer-weights", "curve": "training"}
+
+
+plot = group(
+    "plot",
+    "Draw what a model knows, or how a training run went. Needs: pip install 'elmokit[plot]'.",
+    PlotGroup,
+)
+for command in (contexts, similarity, layer_weights, training):
+    add_command(plot, command)
+
+
+def _layers(numbers: Sequence[int] | None, num_layers: int) -> list[int]:
+    for layer in numbers or ():
+        if not 0 <= layer < num_layers:
+            raise InputError(f"there is no layer {layer}; the model has 0 to {num_layers - 1}")
+    return [*(numbers or range(num_layers))]

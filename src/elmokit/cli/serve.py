@@ -1,4 +1,4 @@
-"""A model becomes a service that programs ask through a socket, and people on a page."""
+"""The command serve: a model as a service for programs, with a page for people."""
 
 import signal
 from collections.abc import Iterator
@@ -9,77 +9,81 @@ from typing import Annotated
 
 import typer
 
-from elmokit.cli.options import Device, Model, PrecisionWay, Split, load, tell
+from elmokit.cli.options import Load, takes_model, tell
 from elmokit.errors import InputError
 
-_CACHE_BYTES = 2**28  # of words that were met, in all processes together
+_CACHE_BYTES = 2**28  # of word vectors, in all processes together
 
 
+@takes_model("tokenizer", "precision")
 def serve(
-    model: Model = None,
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 is any free one.")] = 8000,
+    load: Load,
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port to listen on; 0 is any free one.")
+    ] = 8000,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="ELMOKIT_TOKEN",
-            help="What requests must bring: Authorization: Bearer TOKEN.",
+            help="The token that requests must have: Authorization: Bearer TOKEN.",
             show_default="none needed",
         ),
     ] = None,
     index: Annotated[
         str | None,
         typer.Option(
-            help="To search: a folder of elmo index build, or its --store.",
+            metavar="INDEX",
+            help="The index to search: a folder of elmo index build, or a PostgreSQL URL.",
             show_default="a sample of sentences",
         ),
     ] = None,
     tasks: Annotated[
         list[Path] | None,
         typer.Option(
-            help="A folder of elmo train, whose mix the page shows; may be repeated.",
-            show_default="those that ship, with the English model",
+            metavar="DIR",
+            help="A folder of elmo train, whose layer weights the page shows; may be repeated.",
+            show_default="those of the English model",
         ),
     ] = None,
-    precision: PrecisionWay = "float32",
-    tokenizer: Split = None,
-    device: Device = "cpu",
     processes: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="That share the model and read with one thread each.",
-            show_default="one a CPU to use, up to 8",
+            help="How many processes share the model, each computing in one thread.",
+            show_default="one for each CPU that may be used, up to 8",
         ),
     ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(min=1, help="Of a model in one process.", show_default="one a CPU to use"),
-    ] = None,
-    body_bytes: Annotated[int, typer.Option(min=1, help="Of a request, at most.")] = 2**20,
-    texts: Annotated[int, typer.Option(min=1, help="Of a request, at most.")] = 1024,
-    tokens: Annotated[int, typer.Option(min=1, help="Words of a request, at most.")] = 8192,
+    body_bytes: Annotated[int, typer.Option(min=1, help="The largest body of a request.")] = 2**20,
+    texts: Annotated[int, typer.Option(min=1, help="The most texts in a request.")] = 1024,
+    tokens: Annotated[int, typer.Option(min=1, help="The most words in a request.")] = 8192,
     fill_tokens: Annotated[
-        int, typer.Option(min=1, help="Words that filling gaps reads, at most.")
+        int, typer.Option(min=1, help="The most words to compute for filling gaps.")
     ] = 32768,
     answer_bytes: Annotated[
-        int, typer.Option(min=1, help="Of vectors computed or not yet sent, at most.")
+        int, typer.Option(min=1, help="The most bytes of vectors computed and not yet sent.")
     ] = 2**30,
-    queue: Annotated[int, typer.Option(min=1, help="Requests that wait, at most.")] = 64,
-    seconds: Annotated[float, typer.Option(min=1, help="For an answer, at most.")] = 30.0,
+    queue: Annotated[int, typer.Option(min=1, help="The most requests that wait.")] = 64,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="The longest time until a request is answered.")
+    ] = 30.0,
     batch_tokens: Annotated[
-        int, typer.Option(min=1, help="Words of requests that are computed together.")
+        int, typer.Option(min=1, help="How many words of requests are computed together.")
     ] = 4096,
     gather_milliseconds: Annotated[
-        float, typer.Option(min=0, help="How long the first request waits for others.")
+        float, typer.Option(min=0, help="How long a request waits for others to join its batch.")
     ] = 3.0,
 ) -> None:
-    """Serve a model over HTTP: vectors, perplexities, next words; a page at /; see /openapi.json.
+    """Serve a model over HTTP: vectors, perplexities, next words, search; with a page at /.
 
-    SIGTERM and Ctrl-C drain it: what waits is answered, new requests are refused, then it ends.
+    The routes are described at /openapi.json. After SIGTERM or Ctrl-C, waiting requests are
+    answered, new ones are refused, and the service ends.
 
     Example: elmo serve --port 8000
     """
+    device, threads = load.keywords["device"], load.keywords["threads"]
     try:
         from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
         from elmokit.search.sample import sample_index  # noqa: PLC0415
@@ -120,10 +124,6 @@ def serve(
         ending.callback(resources.close)
         tell(f"listening at {url}, loading the model")
         embedder = load(
-            model,
-            tokenizer=tokenizer,
-            device=device,
-            precision=precision,
             tokens_per_batch=batch_tokens,
             threads=threads if processes == 1 else 1,
             cache_bytes=_CACHE_BYTES // (processes if processes == 1 else processes + 1),

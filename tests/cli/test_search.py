@@ -1,10 +1,11 @@
-"""Pictures and indexes are made as a person would type it."""
+"""Commands that search and draw."""
 
 import json
 import sys
 
 import pytest
 
+import elmokit
 from elmokit.threads import using_threads
 from made import make_folder
 from typed import failed, succeeded
@@ -51,18 +52,28 @@ def test_passages_are_found_with_where_they_stand(search):
     assert (found["line"], found["start"], found["end"]) == (3, 0, 7)
 
 
-def test_an_index_takes_more_and_forgets(elmo, search, model_folder):
+def test_an_index_says_how_it_was_built(elmo, built, model_folder):
+    shown = succeeded(elmo("index", "info", built))
+    assert "passages    4\n" in shown
+    assert "unit        sentences\n" in shown
+    facts = json.loads(succeeded(elmo("index", "info", built, "--json")))
+    assert facts["model"] == elmokit.load(model_folder).pretrained.fingerprint()
+    assert (facts["kind"], facts["tokenizer"]) == ("flat", "moses")
+    failed(elmo("index", "info", "none"), "none: no index there")
+
+
+def test_passages_are_added_and_deleted(elmo, search, model_folder):
     _, told, _ = elmo("index", "add", "index", "new.txt", "-m", model_folder)
-    assert told == "index: 1 passages more, 5 in all\n"
+    assert told == "index: 1 passages added, 5 in all\n"
     assert "new.txt:1" in succeeded(search("Something new.", "-k", "1"))
     _, told, _ = elmo("index", "delete", "index", "2", "--file", "new.txt", "-m", model_folder)
-    assert told == "index: 2 passages less, 3 in all\n"
+    assert told == "index: 2 passages deleted, 3 in all\n"
     assert "new.txt" not in succeeded(search("Something new."))
     failed(elmo("index", "delete", "index", "-m", model_folder), "nothing to delete: give ids")
     failed(elmo("index", "delete", "index", "2", "-m", model_folder), "no passage has the id 2")
 
 
-def test_uses_of_a_word_are_found(elmo, search, place, model_folder):
+def test_occurrences_of_a_word_are_found(elmo, search, place, model_folder):
     line = TEXT.encode()
     build = "index", "build", "-", "-o", "uses", "--words", "--kind", "hnsw", "-m", model_folder
     succeeded(elmo(*build, stdin=line))
@@ -83,7 +94,7 @@ def test_mistakes_with_an_index_are_one_line(elmo, search, place, model_folder, 
     failed(search("play", index="none"), "none: no index there; build one first")
     failed(search("--any", "play"), "--any was given without --word")
     failed(search("play", "-k", "0"), "-k", code=2)
-    failed(search("na\udcefve"), "not UTF-8; is the terminal's encoding another?")
+    failed(search("na\udcefve"), "not UTF-8; does the terminal use another encoding?")
     delete = "index", "delete", "index", "-m", model_folder
     failed(elmo(*delete, "9" * 30), f"no passage has the id {'9' * 30}")
     failed(elmo(*delete, "--file", "na\udcefve"), r"no passage of na\xefve is in the index")
@@ -105,8 +116,8 @@ def test_an_index_in_a_database_is_one_like_any_other(elmo, place, postgres, mod
     assert (told.endswith("index=typed: 4 passages, 4 vectors (flat)\n"), code) == (True, 0)
     found = succeeded(elmo("search", url, "She was late.", "-k", "1", *m))
     assert found.endswith("  2  text.txt:1  She was late.\n")
-    assert elmo("index", "add", url, "new.txt", *m)[1].endswith(": 1 passages more, 5 in all\n")
-    assert elmo("index", "delete", url, "2", *m)[1].endswith(": 1 passages less, 4 in all\n")
+    assert elmo("index", "add", url, "new.txt", *m)[1].endswith(": 1 passages added, 5 in all\n")
+    assert elmo("index", "delete", url, "2", *m)[1].endswith(": 1 passages deleted, 4 in all\n")
     failed(elmo("index", "build", "text.txt", "--store", url, *m), "an index already")
 
 
@@ -114,10 +125,10 @@ def test_mistakes_with_a_database_are_one_line_without_its_password(
     elmo, place, model_folder, monkeypatch
 ):
     build, nowhere = ("index", "build", "text.txt", "-m", model_folder), "postgresql://u:pw@h:x/d"
-    failed(elmo(*build), "expected one of --out DIR and --store ADDRESS")
+    failed(elmo(*build), "expected one of --out DIR and --store URL")
     failed(elmo(*build, "--out", "a", "--store", nowhere), "expected one of --out DIR and --store")
-    failed(elmo(*build, "--out", nowhere), "--out takes a folder, and --store an address")
-    failed(elmo(*build, "--store", "folder"), "--out takes a folder, and --store an address")
+    failed(elmo(*build, "--out", nowhere), "--out takes a folder, and --store a URL")
+    failed(elmo(*build, "--store", "folder"), "--out takes a folder, and --store a URL")
     for done in (
         elmo(*build, "--store", nowhere),
         elmo("search", "postgresql://u:pw@127.0.0.1:1/d", "play", "-m", model_folder),
@@ -128,13 +139,11 @@ def test_mistakes_with_a_database_are_one_line_without_its_password(
     failed(elmo("search", nowhere, "play", "-m", model_folder), "pip install 'elmokit[postgres]'")
 
 
-@pytest.mark.parametrize("way", ["file", "stdin", "text"])
-def test_senses_are_drawn(elmo, place, model_folder, way):
-    given = {"file": ["text.txt"], "stdin": ["-"], "text": ["--text", TEXT]}[way]
+def test_contexts_of_a_word_are_drawn(elmo, place, model_folder):
     options = "--projector", "projector", "-m", model_folder
-    _, told, code = elmo("plot", "senses", "play", *given, *options, stdin=TEXT.encode())
-    assert (told, code) == ("senses.svg: 3 uses of play, cluster 1, cluster 2\n", 0)
-    svg = (place / "senses.svg").read_text("utf-8")
+    _, err, code = elmo("plot", "contexts", "play", "text.txt", *options)
+    assert (err, code) == ("contexts.svg: 3 occurrences of play, cluster 1, cluster 2\n", 0)
+    svg = (place / "contexts.svg").read_text("utf-8")
     assert "layer 2" in svg
     assert "银 行 play" in svg  # as Moses splits it
     assert (place / "projector" / "vectors.tsv").read_text().count("\n") == 3
@@ -147,22 +156,22 @@ def test_sentences_are_compared_and_curves_drawn(elmo, place, model_folder):
     )
     assert (place / "s.png").read_bytes().startswith(b"\x89PNG")
     (place / "log.jsonl").write_text('{"epoch": 1, "loss": 2.5, "scores": {"f1": 0.5}}\n')
-    _, told, code = elmo("plot", "curve", ".")
-    assert (told, code) == ("curve.svg: loss, scores\n", 0)
-    assert "f1" in (place / "curve.svg").read_text("utf-8")
+    _, told, code = elmo("plot", "training", ".")
+    assert (told, code) == ("training.svg: loss, scores\n", 0)
+    assert "f1" in (place / "training.svg").read_text("utf-8")
 
 
 def test_mistakes_with_pictures_are_one_line(elmo, place, model_folder, monkeypatch):
-    senses = "plot", "senses", "play", "text.txt", "-m", model_folder
+    senses = "plot", "contexts", "play", "text.txt", "-m", model_folder
     failed(elmo(*senses, "-o", "a.pdf"), "a.pdf: expected a file that ends in .svg or .png")
-    failed(elmo(*senses, "--layer", "3"), "layer 3 was asked for, but the model has 0 to 2")
+    failed(elmo(*senses, "--layer", "3"), "there is no layer 3; the model has 0 to 2")
     failed(elmo(*senses, "--tsne"), "t-SNE needs five vectors or more")
-    failed(elmo("plot", "senses", "\udcef", "text.txt", "-m", model_folder), "not UTF-8")
+    failed(elmo("plot", "contexts", "\udcef", "text.txt", "-m", model_folder), "not UTF-8")
     failed(elmo("plot", "similarity", "a", "\udcef", "-m", model_folder), "not UTF-8")
     failed(
-        elmo("plot", "senses", "plays", "text.txt", "-m", model_folder), "'plays' does not occur"
+        elmo("plot", "contexts", "plays", "text.txt", "-m", model_folder), "'plays' does not occur"
     )
-    failed(elmo("plot", "curve", "none"), "name the folder of elmo pretrain or elmo train")
-    failed(elmo("plot", "mix", "none"), "no task.json")
+    failed(elmo("plot", "training", "none"), "name the folder of elmo pretrain or elmo train")
+    failed(elmo("plot", "layer-weights", "none"), "no task.json")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     failed(elmo(*senses), "plots need matplotlib: pip install 'elmokit[plot]'")

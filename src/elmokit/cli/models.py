@@ -1,0 +1,151 @@
+"""Commands about model files: info, convert and export."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+import elmokit
+from elmokit.cli.options import (
+    AsJson,
+    Load,
+    Text,
+    Tokenizer,
+    lines_of,
+    print_facts,
+    takes_model,
+    tell,
+)
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+
+@takes_model()
+def info(
+    load: Load,
+    names: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="[MODEL...]",
+            help="A model folder or zip; or an options file and a weights file.",
+            show_default="the English model in the package",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a model is: its sizes, parameters, layers, vocabulary and fingerprint.
+
+    Example: elmo info
+    """
+    files = [*(names or []), *(load.keywords["model"] or [])]
+    if len(files) > 2:
+        raise typer.BadParameter("give a folder, a zip, or two files", param_hint="MODEL")
+    pretrained = load(model=files).pretrained
+    bilm, softmax = pretrained.model.bilm, pretrained.model.softmax
+    config, characters = bilm.config, bilm.config.characters
+
+    def parameters(module: "Module") -> int:
+        return sum(parameter.numel() for parameter in module.parameters())
+
+    facts: dict[str, object] = {
+        "input": "words"
+        if characters is None
+        else f"characters, {characters.max_characters} for each word",
+        "directions": ", ".join(config.directions),
+        "layers": config.num_layers + 1,
+        "dim": config.output_size,
+        "cell size": config.cell_size,
+        "skip connections": config.skip_connections,
+        "clipping": [config.cell_clip, config.projection_clip],
+        "encoder parameters": parameters(bilm.encoder),
+        "LSTM parameters": parameters(bilm.lstms),
+        "softmax words": None if softmax is None else softmax.num_words,
+        "vocabulary": None if pretrained.vocabulary is None else len(pretrained.vocabulary),
+        "tokenizer": pretrained.tokenizer,
+        "fingerprint": pretrained.fingerprint(),
+    }
+    if characters is not None:
+        facts |= {
+            "filters": [list(pair) for pair in characters.filters],
+            "activation": characters.activation,
+            "highway layers": characters.highway_layers,
+        }
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        print_facts(facts, width=20)
+
+
+def convert(
+    source: Annotated[
+        Path, typer.Argument(metavar="FROM", help="A model folder, a zip or an options file.")
+    ],
+    target: Annotated[Path, typer.Argument(metavar="TO", help="The folder to write.")],
+    weights: Annotated[
+        Path | None,
+        typer.Option(help="The weights file, if FROM is an options file.", show_default=False),
+    ] = None,
+    format: Annotated[
+        Literal["elmokit", "bilm-tf"], typer.Option(help="The format to write.")
+    ] = "elmokit",
+    tokenizer: Tokenizer = None,
+    half: Annotated[
+        bool, typer.Option("--half", help="Write float16 numbers: half the size, not exact.")
+    ] = False,
+) -> None:
+    """Convert a model without loss, from bilm-tf's files to an elmokit folder or back.
+
+    Example: elmo convert elmo_small.zip small
+    """
+    elmokit.convert(source, target, weights=weights, format=format, tokenizer=tokenizer, half=half)
+    tell(f"{target}: written")
+
+
+@takes_model("tokenizer", "state")
+def export(
+    load: Load,
+    what: Annotated[
+        Literal["softmax", "words", "states"],
+        typer.Argument(metavar="WHAT", help="What to export: softmax, words or states."),
+    ],
+    source: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="INPUT",
+            help="For words: a file with a word on each line, instead of the vocabulary. For "
+            "states: a file of texts. - is stdin.",
+            show_default=False,
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="The file to write.", show_default=False),
+    ] = None,
+    text: Text = None,
+) -> None:
+    """Export the softmax weights, the context-free vectors of words, or the LSTM states.
+
+    The softmax is written as .npz, .npy or .txt; the words as .txt (word2vec's text format) or as
+    .npy with a .words.txt beside it; the states after each word as .npz.
+
+    Example: elmo export words --model run --out words.txt
+    """
+    if target is None:
+        raise typer.BadParameter("name the file to write", param_hint="--out")
+    if what == "softmax" and (source or text):
+        raise typer.BadParameter("the softmax needs no INPUT")
+    embedder = load()
+    if what == "softmax":
+        count = elmokit.dump_softmax(embedder, target)
+    elif what == "words" and not source and not text:
+        count = elmokit.dump_words(embedder, target)
+    else:
+        with lines_of(source, text) as lines:
+            if what == "words":
+                count = elmokit.dump_words(embedder, target, (line.strip(" \t") for line in lines))
+            else:
+                sentences = (words for line in lines for words in embedder.tokenize(line))
+                count = elmokit.dump_states(embedder, target, sentences)
+    tell(f"{target}: {count:,} {'sentences' if what == 'states' else 'words'}")

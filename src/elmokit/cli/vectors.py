@@ -1,0 +1,159 @@
+"""Commands that compute vectors: embed (of words) and encode (of texts)."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+import elmokit
+from elmokit.cli.options import (
+    Layers,
+    Load,
+    Source,
+    Text,
+    count_lines,
+    lines_of,
+    parse_layers,
+    resumable,
+    takes_choices,
+    takes_model,
+    tell,
+)
+
+
+def _poolings() -> list[str]:
+    from elmokit.pooling import _POOLINGS  # noqa: PLC0415  (torch takes seconds)
+
+    return [*_POOLINGS]
+
+
+@resumable("run the same command again to go on after the last sentence written")
+@takes_model("state", "precision", "tokens_per_batch")
+def embed(
+    source: Annotated[
+        str,
+        typer.Argument(metavar="INPUT", help="A file with a sentence on each line; - is stdin."),
+    ],
+    load: Load,
+    target: Annotated[
+        Path | None,
+        typer.Argument(metavar="OUTPUT", help="The HDF5 file to write.", show_default=False),
+    ] = None,
+    layers: Annotated[
+        str,
+        typer.Option(
+            metavar="all|top|mean|NUMBERS",
+            help="Which layers to write; several numbers between commas, such as 0,2.",
+        ),
+    ] = "all",
+    all_layers: Annotated[
+        bool, typer.Option("--all", help="All layers (layers, words, dim), as --layers all.")
+    ] = False,
+    top: Annotated[
+        bool, typer.Option("--top", help="The top layer (words, dim), as --layers top.")
+    ] = False,
+    average: Annotated[
+        bool,
+        typer.Option("--average", help="The mean of the layers (words, dim), as --layers mean."),
+    ] = False,
+    dtype: Annotated[
+        Literal["float32", "float16"], typer.Option(help="Precision of the numbers in the file.")
+    ] = "float32",
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            metavar="spaces|moses|moses-LANGUAGE|characters", help="How a line is split into words."
+        ),
+    ] = "spaces",
+    batch_size: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="With --state carry: each line starts from the state of the line this many lines "
+            "before it.",
+        ),
+    ] = 1,
+    forget_sentences: Annotated[
+        bool, typer.Option("--forget-sentences", help="Leave out the table sentence_to_index.")
+    ] = False,
+    use_sentence_keys: Annotated[
+        bool,
+        typer.Option("--use-sentence-keys", help="Use each sentence, not its number, as its key."),
+    ] = False,
+    text: Text = None,
+) -> None:
+    """Embed the words of each sentence and write an HDF5 file, with one dataset for each line.
+
+    If it is interrupted, run the same command again to go on. With --text, give OUTPUT alone.
+
+    Example: elmo embed sentences.txt vectors.hdf5 --layers mean
+    """
+    from elmokit.embed_file import embed_file  # noqa: PLC0415  (torch takes seconds)
+
+    given: str | None = source
+    if text and target is None:
+        given, target = None, Path(source)
+    if target is None:
+        raise typer.BadParameter("name the HDF5 file to write", param_hint="OUTPUT")
+    flags = {"all": all_layers, "top": top, "mean": average}
+    chosen = [name for name, given in flags.items() if given] or [layers]
+    if len(chosen) > 1 or (layers != "all" and chosen != [layers]):
+        raise typer.BadParameter("choose one of --all, --top, --average and --layers")
+    with lines_of(given, text) as lines:
+        count = embed_file(
+            load(),
+            lines,
+            target,
+            form=_form(chosen[0]),
+            dtype=dtype,
+            tokenizer=tokenizer,
+            batch_size=batch_size,
+            forget_sentences=forget_sentences,
+            sentence_keys=use_sentence_keys,
+            total=count_lines(given, text),
+        )
+    tell(f"{target}: {count:,} sentences")
+
+
+def _form(layers: str) -> Any:
+    parsed = parse_layers(layers)
+    if isinstance(parsed, str):
+        if parsed not in ("all", "top", "mean"):
+            raise typer.BadParameter(
+                f"{layers!r}: expected all, top, mean or numbers such as 0,2",
+                param_hint="--layers",
+            )
+        return "average" if parsed == "mean" else parsed
+    return tuple(parsed) if isinstance(parsed, list) else (parsed,)
+
+
+@takes_choices(pooling=_poolings)
+@takes_model("tokenizer", "state", "precision", "tokens_per_batch")
+def encode(
+    load: Load,
+    source: Source = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", help="The file to write: .npy, .tsv or .jsonl.", show_default="stdout"
+        ),
+    ] = None,
+    layers: Layers = "mean",
+    pooling: Annotated[
+        str, typer.Option(help="How the vectors of words become one vector of the text.")
+    ] = "mean",
+    text: Text = None,
+) -> None:
+    """Compute one vector for each text: a line of numbers on stdout, or a row of a file.
+
+    Example: elmo encode --text "I ate an apple." --out apple.npy
+    """
+    if target is not None:
+        elmokit.check_table(target)
+    with lines_of(source, text) as lines:
+        vectors = load().encode(
+            lines,
+            layers=parse_layers(layers),
+            pooling=pooling,  # type: ignore[arg-type]  # one of the registry
+        )
+    elmokit.write_vectors(vectors, target)

@@ -1,0 +1,61 @@
+"""Commands about model files."""
+
+import json
+
+import numpy as np
+import pytest
+
+import elmokit
+from typed import failed, succeeded
+
+
+@pytest.mark.parametrize("source", ["folder", "pair"])
+def test_info_shows_what_a_model_is(elmo, folder, source):
+    given = [folder] if source == "folder" else [folder / "options.json", folder / "weights.hdf5"]
+    shown = succeeded(elmo("info", *given))
+    fingerprint = elmokit.load(folder).pretrained.fingerprint()
+    for fact in ("layers              3", "dim                 12", "vocabulary          9"):
+        assert fact in shown
+    assert json.loads(succeeded(elmo("info", *given, "--json")))["fingerprint"] == fingerprint
+    assert fingerprint in shown
+
+
+def test_convert_goes_both_ways(elmo, folder, tmp_path):
+    succeeded(elmo("convert", folder, tmp_path / "ours"))
+    succeeded(elmo("convert", tmp_path / "ours", tmp_path / "back", "--format", "bilm-tf"))
+    pair = [folder / "options.json", "--weights", folder / "weights.hdf5"]
+    succeeded(elmo("convert", *pair, tmp_path / "half", "--half"))
+    fingerprints = {
+        elmokit.load(path).pretrained.fingerprint()
+        for path in (folder, tmp_path / "ours", tmp_path / "back")
+    }
+    assert len(fingerprints) == 1
+
+
+def test_export_writes_softmax_words_and_states(elmo, folder, text, tmp_path):
+    def exported(*arguments):
+        done = elmo("export", *arguments, "-m", folder)
+        assert succeeded(done) == ""
+        return done[1]
+
+    assert "9 words" in exported("softmax", "--out", tmp_path / "s.npz")
+    assert np.load(tmp_path / "s.npz")["weight"].shape == (9, 6)
+    assert "9 words" in exported("words", "--out", tmp_path / "w.txt")
+    assert (tmp_path / "w.txt").read_text().startswith("9 6\n<S> ")
+    vocabulary = tmp_path / "vocabulary.txt"
+    vocabulary.write_text("cat\nword1\n")
+    assert "2 words" in exported("words", vocabulary, "--out", tmp_path / "v.npy")
+    assert np.load(tmp_path / "v.npy").shape == (2, 6)
+    assert "3 sentences" in exported("states", text, "--out", tmp_path / "t.npz")
+    assert len(np.load(tmp_path / "t.npz").files) == 9
+
+
+def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
+    failed(elmo("info", text), "one file of two; give the options file and the weights file")
+    failed(elmo("info", text, text, text), "give a folder, a zip, or two files", code=2)
+    failed(elmo("convert", folder, tmp_path), "exists already; give the name of a new folder")
+    failed(elmo("export", "softmax", "-m", folder, "-o", text), "text.txt: exists already")
+    failed(elmo("export", "states", "-m", folder, "-o", tmp_path / "x.npz"), "no INPUT given")
+    failed(elmo("export", "softmax", "-m", folder), "name the file to write", code=2)
+    failed(elmo("export", "nothing", "-o", tmp_path / "x"), "nothing", code=2)
+    failed(elmo("export", "softmax", text, "-o", tmp_path / "x.npy"), "needs no INPUT", code=2)

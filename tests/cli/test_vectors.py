@@ -1,0 +1,75 @@
+"""Commands that compute vectors."""
+
+import h5py
+import numpy as np
+import pytest
+
+from typed import failed, succeeded
+
+
+@pytest.mark.parametrize(
+    ("options", "shape"),
+    [
+        ([], (3, 4, 12)),
+        (["--all"], (3, 4, 12)),
+        (["--top"], (4, 12)),
+        (["--layers", "top"], (4, 12)),
+        (["--average"], (4, 12)),
+        (["--layers", "mean"], (4, 12)),
+        (["--layers", "0,2"], (2, 4, 12)),
+        (["--dtype", "float16"], (3, 4, 12)),
+        (["--state", "warm"], (3, 4, 12)),
+        (["--tokenizer", "characters"], (3, 10, 12)),
+        (["--precision", "int8"], (3, 4, 12)),
+        (["--state", "carry", "--batch-size", "64", "--device", "cpu"], (3, 4, 12)),
+    ],
+)
+def test_embed_writes_what_its_options_say(elmo, folder, tmp_path, options, shape):
+    target = tmp_path / "out.hdf5"
+    succeeded(elmo("embed", target, "--text", "The cat sat .", "-m", folder, *options))
+    with h5py.File(target) as file:
+        assert file["0"].shape == shape
+
+
+def test_embed_writes_the_vectors_of_words(elmo, folder, speaker, text, tmp_path):
+    _, err, _ = elmo("embed", text, tmp_path / "out.hdf5", "-m", folder)
+    assert err == f"{tmp_path}/out.hdf5: 2 sentences\n"
+    expected = speaker.embed([line.split() for line in text.read_text().splitlines()])
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        for number, array in enumerate(expected):
+            np.testing.assert_allclose(file[str(number)][...], array, atol=2e-6)
+
+
+def test_encode_prints_rows_or_writes_a_file(elmo, folder, speaker, text, tmp_path):
+    rows = succeeded(elmo("encode", text, "-m", folder)).splitlines()
+    expected = speaker.encode(text.read_text().splitlines())
+    np.testing.assert_allclose([[*map(float, r.split("\t"))] for r in rows], expected, atol=2e-6)
+    target = tmp_path / "out.npy"
+    done = elmo("encode", text, "-o", target, "-m", folder, "--layers", "-1", "--pooling", "max")
+    assert succeeded(done) == ""
+    expected = speaker.encode(text.read_text().splitlines(), layers="top", pooling="max")
+    np.testing.assert_allclose(np.load(target), expected, atol=2e-6)
+
+
+def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
+    out = tmp_path / "out.hdf5"
+    failed(elmo("embed", text, out, "-m", tmp_path / "x"), "x: no such file or folder")
+    failed(elmo("embed", tmp_path / "no.txt", out, "-m", folder), "no.txt: No such file or direct")
+    failed(elmo("embed", text, text, "-m", folder), "text.txt: exists already; delete it")
+    failed(elmo("embed", text, "/proc/out.hdf5", "-m", folder), "/proc/out.hdf5: cannot be writ")
+    failed(elmo("embed", text, out, "-m", folder, "--layers", "7"), "7")
+    failed(elmo("embed", text, out, "-m", folder, "--tokenizer", "x"), "'x', expected")
+    failed(elmo("embed", text, ".", "-m", folder), ".: is a folder; name a file")
+    failed(elmo("encode", text, "-m", folder, "-o", "x.csv"), "x.csv: ends in none of .npy")
+    failed(elmo("encode", text, "-m", folder, "--layers", "best"), "layers is 'best', expected")
+    failed(elmo("encode", text, "-m", folder, "--layers=--1"), "layers is '--1', expected")
+    assert not out.exists()
+
+
+def test_wrong_usage_exits_with_2(elmo, text, tmp_path):
+    out = tmp_path / "out.hdf5"
+    failed(elmo("embed", text), "name the HDF5 file to write", code=2)
+    failed(elmo("embed", text, out, "--dtype", "int8"), "int8", code=2)
+    failed(elmo("embed", text, out, "--top", "--all"), "choose one of --all, --top", code=2)
+    failed(elmo("embed", text, out, "--top", "--layers", "0"), "choose one of", code=2)
+    failed(elmo("embed", text, out, "--layers", "a"), "'a': expected all, top, mean", code=2)
