@@ -11,8 +11,6 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, BinaryIO, TypeVar
 
-import torch
-
 from elmokit.errors import FormatError, InputError, OutputError
 
 try:
@@ -276,6 +274,8 @@ _DAMAGED = (
 
 def write_checkpoint(values: Mapping[str, Any], path: Path) -> None:
     """Write a checkpoint over the last one; the last one stays if that fails."""
+    import torch  # noqa: PLC0415  (slow, and not needed by workers that prepare text)
+
     try:
         write_atomically(path, lambda file: torch.save(dict(values), file))
     except (OSError, RuntimeError) as error:  # torch raises RuntimeError where the disk is full
@@ -289,6 +289,8 @@ def read_checkpoint(path: Path, kind: Callable[..., Record]) -> Record | None:
     """The record that `kind` makes of a checkpoint's values; None if the file does not exist."""
     if not path.exists():
         return None
+    import torch  # noqa: PLC0415
+
     try:
         return kind(**torch.load(path, weights_only=True, map_location="cpu"))
     except _DAMAGED:

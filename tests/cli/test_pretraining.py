@@ -120,4 +120,4 @@ def test_prepare_lists_the_lines_that_cannot_be_used(elmo, texts):
     failed(
         done, "1 of the text's lines or files cannot be used (1 not UTF-8), all listed in corpus"
     )
-    assert "texts/bad.txt" in (texts.parent / "corpus" / "faults.tsv").read_text()
+    assert "texts/bad.txt" in (texts.parent / "corpus" / "bad_lines.tsv").read_text()

@@ -1,4 +1,4 @@
-"""Text becomes a corpus: what is in it, what is refused, and what a kill leaves."""
+"""Corpus preparation: contents, bad lines, refusals, and resuming after a kill."""
 
 import filecmp
 import gzip
@@ -16,8 +16,8 @@ from elmokit import prepare
 from elmokit.atomic import DirectoryLock
 from elmokit.errors import ElmokitError, FormatError, InputError, OutputError
 from elmokit.pretrain import line_ranges
-from elmokit.pretrain.line_ranges import Block, Stretch
-from elmokit.pretrain.workers import make_parts
+from elmokit.pretrain.line_ranges import Chunk, LineRange
+from elmokit.pretrain.prepare import write_parts
 from elmokit.progress import Progress
 from elmokit.tokenizers import get_tokenizer
 
@@ -43,15 +43,15 @@ def sentences_of(corpus):
     return sentences
 
 
-def made(folder, text, **settings):
+def prepared(folder, text, **settings):
     """A corpus of one text, in this process."""
     folder.mkdir()
     settings = {"min_count": 1, "workers": 1, "valid": [], **settings}
     return prepare([write(folder / "text", text)], folder / "corpus", **settings)
 
 
-def test_the_shards_hold_the_sentences_and_the_lexicon_their_words(tmp_path):
-    corpus = made(tmp_path / "a", f"{PARAGRAPH}\n\n{PARAGRAPH}\r\nNo end")
+def test_shards_have_the_sentences_and_the_lexicon_their_words(tmp_path):
+    corpus = prepared(tmp_path / "a", f"{PARAGRAPH}\n\n{PARAGRAPH}\r\nNo end")
     way = get_tokenizer("moses")
     first = [way.tokenize(sentence) for sentence in way.split_sentences(PARAGRAPH)]
     assert len(first) == 2
@@ -65,35 +65,35 @@ def test_the_shards_hold_the_sentences_and_the_lexicon_their_words(tmp_path):
     assert corpus.counts.dtype == np.int64
 
 
-def test_the_lexicon_falls_in_frequency_and_ties_stand_by_their_bytes(tmp_path):
-    corpus = made(tmp_path / "a", "b a b ä 😀 z\nﬁ z b\n", tokenizer="spaces", min_count=2)
+def test_the_lexicon_is_sorted_by_frequency_then_by_bytes(tmp_path):
+    corpus = prepared(tmp_path / "a", "b a b ä 😀 z\nﬁ z b\n", tokenizer="spaces", min_count=2)
     assert corpus.lexicon[3:] == ["b", "z", "a", "ä", "ﬁ", "😀"]
     assert [*corpus.vocabulary] == ["<S>", "</S>", "<UNK>", "b", "z"]
     assert corpus.counts.tolist() == [0, 2, 0, 3, 2, 1, 1, 1, 1]
-    few = made(tmp_path / "b", "b a b ä 😀 z\nﬁ z b\n", tokenizer="spaces", max_words=4)
+    few = prepared(tmp_path / "b", "b a b ä 😀 z\nﬁ z b\n", tokenizer="spaces", max_words=4)
     assert [*few.vocabulary] == ["<S>", "</S>", "<UNK>", "b"]
     assert few.lexicon == corpus.lexicon
 
 
 def test_a_given_vocabulary_keeps_its_lines(tmp_path):
     words = write(tmp_path / "words", "<S>\n</S>\n<UNK>\nzebra\nb\n")
-    settings = {"split": "spaces", "vocabulary": words, "min_count": None}
-    corpus = made(tmp_path / "a", "a b c c\n", **settings)
+    settings = {"tokenizer": "spaces", "vocabulary": words, "min_count": None}
+    corpus = prepared(tmp_path / "a", "a b c c\n", **settings)
     assert corpus.lexicon == ["<S>", "</S>", "<UNK>", "zebra", "b", "c", "a"]
     assert len(corpus.vocabulary) == 5
     assert corpus.counts.tolist() == [0, 1, 0, 0, 1, 2, 1]
     with pytest.raises(InputError, match="min_count and max_words cannot change it"):
-        made(tmp_path / "b", "a\n", **{**settings, "max_words": 9})
+        prepared(tmp_path / "b", "a\n", **{**settings, "max_words": 9})
     write(words, "<S>\n</S>\n<UNK>\nb\nzebra\n")
     with pytest.raises(OutputError, match="holds another corpus already"):
         prepare([tmp_path / "a" / "text"], corpus.folder, valid=[], workers=1, **settings)
     write(words, "the\n<S>\n")
     with pytest.raises(FormatError, match="begins with the <S>, expected <S> </S> <UNK>"):
-        made(tmp_path / "c", "a\n", **settings)
+        prepared(tmp_path / "c", "a\n", **settings)
 
 
-def test_a_mark_in_the_text_is_an_unknown_word_and_counted(tmp_path):
-    corpus = made(tmp_path / "a", "a <S> b </S>\n<UNK> !!!MAXTERMID\n", tokenizer="spaces")
+def test_a_special_token_in_the_text_is_an_unknown_word(tmp_path):
+    corpus = prepared(tmp_path / "a", "a <S> b </S>\n<UNK> !!!MAXTERMID\n", tokenizer="spaces")
     assert sentences_of(corpus) == [["a", "<UNK>", "b", "<UNK>"], ["<UNK>", "<UNK>"]]
     assert corpus.counts[2] == 4
     record = json.loads((corpus.folder / "corpus.json").read_text())
@@ -101,40 +101,40 @@ def test_a_mark_in_the_text_is_an_unknown_word_and_counted(tmp_path):
 
 
 def test_wrapped_lines_are_sentences_across_line_ends(tmp_path):
-    corpus = made(tmp_path / "a", "The cat\nsat. It\nslept\n \nA dog\n", wrapped=True)
+    corpus = prepared(tmp_path / "a", "The cat\nsat. It\nslept\n \nA dog\n", wrapped=True)
     assert [" ".join(words) for words in sentences_of(corpus)] == [
         "The cat sat .", "It slept", "A dog",
     ]  # fmt: skip
     with pytest.raises(InputError, match="takes each line for a sentence"):
-        made(tmp_path / "b", "a\n", wrapped=True, tokenizer="spaces")
+        prepared(tmp_path / "b", "a\n", wrapped=True, tokenizer="spaces")
 
 
 def test_every_500th_line_is_held_out_and_stays_out_of_the_shards(tmp_path):
     lines = [f"w{number}" for number in range(1, 1800)]
     text = "\n\n".join(lines)  # blank lines are not counted
-    corpus = made(tmp_path / "a", text, tokenizer="spaces", valid=None)
+    corpus = prepared(tmp_path / "a", text, tokenizer="spaces", valid=None)
     assert corpus.valid == [["w500"], ["w1000"], ["w1500"]]
     assert [words[0] for words in sentences_of(corpus)] == [
         line for line in lines if [line] not in corpus.valid
     ]
-    assert made(tmp_path / "b", text, tokenizer="spaces").valid == []
+    assert prepared(tmp_path / "b", text, tokenizer="spaces").valid == []
 
 
-def test_enough_is_held_out_and_no_more(tmp_path, monkeypatch):
+def test_holding_out_stops_at_enough_words(tmp_path, monkeypatch):
     monkeypatch.setattr(line_ranges, "HELD_OUT_WORDS", 5)
-    corpus = made(tmp_path / "a", "a b c\n" * 4000, tokenizer="spaces", valid=None)
+    corpus = prepared(tmp_path / "a", "a b c\n" * 4000, tokenizer="spaces", valid=None)
     assert len(corpus.valid) == 2
 
 
-def test_given_held_out_text_is_cut_as_the_corpus_is(tmp_path):
+def test_given_held_out_text_is_tokenized_as_the_corpus_is(tmp_path):
     valid = write(tmp_path / "valid.gz", gzip.compress(b"It didn't rain. He left.\n"))
-    corpus = made(tmp_path / "a", "A cat.\n", valid=[valid])
+    corpus = prepared(tmp_path / "a", "A cat.\n", valid=[valid])
     assert corpus.valid[0] == ["It", "didn", "'t", "rain", "."]
     assert corpus.sentences == 1
     assert "didn" not in corpus.lexicon
 
 
-FAULTY = b"\n".join(
+TEXT_WITH_BAD_LINES = b"\n".join(
     [
         b"good line",
         b"bad \xff byte",
@@ -147,11 +147,11 @@ FAULTY = b"\n".join(
 )
 
 
-def test_every_fault_is_listed_with_its_file_and_line_before_a_corpus_is_made(tmp_path, caplog):
-    text, empty = write(tmp_path / "text", FAULTY), write(tmp_path / "empty", "\n \n")
+def test_bad_lines_are_listed_with_file_and_line(tmp_path, caplog):
+    text, empty = write(tmp_path / "text", TEXT_WITH_BAD_LINES), write(tmp_path / "empty", "\n \n")
     with pytest.raises(InputError, match=r"^6 of .*1 not UTF-8.*--skip-bad"):
         prepare([text, empty], tmp_path / "out", tokenizer="spaces", workers=1)
-    rows = (tmp_path / "out/faults.tsv").read_text().splitlines()
+    rows = (tmp_path / "out/bad_lines.tsv").read_text().splitlines()
     assert rows[1:] == [
         f"{text}\t2\tbytes\tbyte 0xff at column 5",
         f"{text}\t3\tnul\tat column 5",
@@ -173,38 +173,38 @@ def test_every_fault_is_listed_with_its_file_and_line_before_a_corpus_is_made(tm
 
 
 @pytest.mark.parametrize("line", ["A line of text.", "😀"])  # one, and four bytes a character
-def test_a_wrapped_text_without_blank_lines_is_a_fault(tmp_path, line):
+def test_a_wrapped_text_without_blank_lines_is_bad(tmp_path, line):
     with pytest.raises(InputError, match=r"^1 of"):
-        made(tmp_path / "a", f"{line}\n" * 850_000 + "\nThe end.\n", wrapped=True)
-    rows = (tmp_path / "a/corpus/faults.tsv").read_text().splitlines()
+        prepared(tmp_path / "a", f"{line}\n" * 850_000 + "\nThe end.\n", wrapped=True)
+    rows = (tmp_path / "a/corpus/bad_lines.tsv").read_text().splitlines()
     assert "\t1\tlong\t" in rows[1]
 
 
 def test_a_text_without_words_is_refused(tmp_path):
     with pytest.raises(InputError, match="holds no sentence"):
-        made(tmp_path / "a", "\u00a0\n")
+        prepared(tmp_path / "a", "\u00a0\n")
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_blocks_change_nothing(tmp_path, monkeypatch, wrapped):
+def test_the_corpus_does_not_depend_on_the_chunks(tmp_path, monkeypatch, wrapped):
     text = "".join(f"{PARAGRAPH}\nNumber {n} is here.\n{chr(10) * (n % 3)}" for n in range(900))
-    whole = made(tmp_path / "a", text, wrapped=wrapped, valid=None)
-    monkeypatch.setattr(line_ranges, "BLOCK_BYTES", 3000)
-    torn = made(tmp_path / "b", text, wrapped=wrapped, valid=None)
-    assert torn.fingerprint == whole.fingerprint
-    assert torn.valid
-    assert torn.valid == whole.valid
+    at_once = prepared(tmp_path / "a", text, wrapped=wrapped, valid=None)
+    monkeypatch.setattr(line_ranges, "CHUNK_BYTES", 3000)
+    in_chunks = prepared(tmp_path / "b", text, wrapped=wrapped, valid=None)
+    assert in_chunks.fingerprint == at_once.fingerprint
+    assert in_chunks.valid
+    assert in_chunks.valid == at_once.valid
 
 
 def test_shards_end_where_a_sentence_does(tmp_path, monkeypatch):
     monkeypatch.setattr("elmokit.pretrain.shards.SHARD_TOKENS", 100)
-    corpus = made(tmp_path / "a", "a b c d e f g\n" * 100 + "h " * 300, tokenizer="spaces")
+    corpus = prepared(tmp_path / "a", "a b c d e f g\n" * 100 + "h " * 300, tokenizer="spaces")
     assert len(corpus.shards) == 8
     assert all(np.load(shard)[-1] == 1 for shard in corpus.shards)
     assert len(sentences_of(corpus)) == 101
 
 
-def test_texts_and_corpus_are_kept_apart(tmp_path):
+def test_a_corpus_inside_its_own_text_is_refused(tmp_path):
     text = write(tmp_path / "text", "a\n")
     with pytest.raises(InputError, match="named twice"):
         prepare([text], tmp_path / "out", valid=[text])
@@ -214,8 +214,8 @@ def test_texts_and_corpus_are_kept_apart(tmp_path):
         prepare([], tmp_path / "out")
 
 
-def test_a_corpus_that_is_there_is_kept_and_another_is_refused(tmp_path):
-    corpus = made(tmp_path / "a", "a b\n")
+def test_an_existing_corpus_is_opened_and_another_is_refused(tmp_path):
+    corpus = prepared(tmp_path / "a", "a b\n")
     text = tmp_path / "a/text"
     before = (corpus.folder / "corpus.json").stat().st_mtime_ns
     again = prepare([text], corpus.folder, min_count=1, workers=1, valid=[])
@@ -231,26 +231,28 @@ def test_a_corpus_that_is_there_is_kept_and_another_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"split": "moses-xxxx"}, "no tokenizer is called"),
+        ({"tokenizer": "moses-xxxx"}, "no tokenizer is called"),
         ({"min_count": 0}, "min_count is 0"),
         ({"max_words": 3}, "max_words is 3"),
         ({"workers": 0}, "workers is 0"),
     ],
 )
-def test_settings_that_cannot_be_are_refused_at_once(tmp_path, settings, message):
+def test_impossible_settings_are_refused_at_once(tmp_path, settings, message):
     with pytest.raises(ElmokitError, match=message):
-        made(tmp_path / "a", "a\n", **settings)
+        prepared(tmp_path / "a", "a\n", **settings)
     assert not (tmp_path / "a/corpus").exists()
 
 
-@pytest.mark.parametrize(("turned", "told"), [(False, 0), (True, 1)])
-def test_a_vocabulary_whose_order_is_not_that_of_frequency_is_told(tmp_path, caplog, turned, told):
+@pytest.mark.parametrize(("is_reversed", "warnings"), [(False, 0), (True, 1)])
+def test_a_vocabulary_that_is_not_sorted_by_frequency_is_warned_about(
+    tmp_path, caplog, is_reversed, warnings
+):
     words = [f"word{k:02}" for k in range(40)]
     text = "".join(f"{word} " * (400 // (k + 1)) + "\n" for k, word in enumerate(words))
-    listed = ["<S>", "</S>", "<UNK>", *sorted(words, reverse=turned)]
+    listed = ["<S>", "</S>", "<UNK>", *sorted(words, reverse=is_reversed)]
     write(tmp_path / "vocabulary", "".join(f"{word}\n" for word in listed))
-    made(tmp_path / "a", text, min_count=None, vocabulary=tmp_path / "vocabulary")
-    assert caplog.text.count("commonest words do not stand first") == told
+    prepared(tmp_path / "a", text, min_count=None, vocabulary=tmp_path / "vocabulary")
+    assert caplog.text.count("most frequent words are not first") == warnings
 
 
 RUN = """
@@ -259,13 +261,13 @@ import sys
 if __name__ == "__main__":
     from elmokit.pretrain import line_ranges, prepare
 
-    line_ranges.BLOCK_BYTES = 2**14
+    line_ranges.CHUNK_BYTES = 2**14
     prepare.prepare([sys.argv[1]], sys.argv[2], workers=2)
 """
 
 
-def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
-    text, killed, whole = tmp_path / "text", tmp_path / "killed", tmp_path / "whole"
+def test_a_killed_call_is_resumed_with_the_same_files(tmp_path, monkeypatch):
+    text, killed, uninterrupted = (tmp_path / name for name in ("text", "killed", "other"))
     lines = (f"{PARAGRAPH} Item{n % 997} isn't number {n}.\n" for n in range(6000))
     write(text, "".join(lines))
     run = [sys.executable, write(tmp_path / "run.py", RUN), text, killed]
@@ -278,25 +280,25 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch
     wait_for_end_of(process.pid)
     assert not (killed / "corpus.json").exists()
 
-    kept = {path: path.stat().st_mtime_ns for path in killed.glob("parts/[0-9]*.npz")}
-    monkeypatch.setattr(line_ranges, "BLOCK_BYTES", 2**14)
+    modified_at = {path: path.stat().st_mtime_ns for path in killed.glob("parts/[0-9]*.npz")}
+    monkeypatch.setattr(line_ranges, "CHUNK_BYTES", 2**14)
     monkeypatch.setattr("shutil.rmtree", lambda path: None)  # parts stay, to be looked at
-    for folder in (killed, whole):
+    for folder in (killed, uninterrupted):
         prepare([text], folder, workers=1)
-    assert all(path.stat().st_mtime_ns == modified for path, modified in kept.items())
-    assert len(kept) < len([*whole.glob("parts/*")])
-    names = sorted(path.name for path in whole.iterdir() if path.is_file())
+    assert all(path.stat().st_mtime_ns == modified for path, modified in modified_at.items())
+    assert len(modified_at) < len([*uninterrupted.glob("parts/*")])
+    names = sorted(path.name for path in uninterrupted.iterdir() if path.is_file())
     assert len(names) == 6
-    assert filecmp.cmpfiles(killed, whole, names, shallow=False)[0] == names
+    assert filecmp.cmpfiles(killed, uninterrupted, names, shallow=False)[0] == names
 
 
-def test_a_worker_that_is_killed_is_an_error_that_says_how_to_go_on(tmp_path):
+def test_a_killed_worker_is_an_error_that_says_how_to_resume(tmp_path):
     text = write(tmp_path / "text", f"{PARAGRAPH}\n")
     with pytest.raises(OutputError, match="a worker was killed"):
-        make_parts(
-            [Block(n, (Stretch(str(text), n + 1, b"a\n", False),), (), 0) for n in range(2)],
+        write_parts(
+            [Chunk(n, (LineRange(str(text), n + 1, b"a\n", False),), (), 0) for n in range(2)],
             tmp_path / "parts",
-            split=Killing("spaces"),
+            tokenizer=Killing("spaces"),
             wrapped=False,
             workers=2,
             progress=Progress(None),
@@ -321,7 +323,7 @@ def wait_for_end_of(group):
     pytest.fail("a killed run left workers behind")
 
 
-def test_a_folder_that_another_process_prepares_is_left_alone(tmp_path):
+def test_a_folder_that_another_process_prepares_is_refused(tmp_path):
     text = write(tmp_path / "text", "a\n")
     (tmp_path / "a").mkdir()
     with (
@@ -329,3 +331,8 @@ def test_a_folder_that_another_process_prepares_is_left_alone(tmp_path):
         pytest.raises(InputError, match="another process is"),
     ):
         prepare([text], tmp_path / "a", workers=1)
+
+
+def test_worker_processes_do_not_import_torch():
+    code = "import sys, elmokit.pretrain.prepare; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -74,7 +74,7 @@ def prepare(
     """Prepare text for pretraining: tokenize it, count a vocabulary, and write ids to train on.
 
     If it is interrupted, run the same command again to go on. Lines that are not UTF-8, or no
-    text, are listed with their files and numbers in DIR/faults.tsv.
+    text, are listed with their files and numbers in DIR/bad_lines.tsv.
 
     Example: elmo prepare 'news/*.txt.xz' --out corpus --max-words 100000
     """

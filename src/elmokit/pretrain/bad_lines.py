@@ -1,48 +1,48 @@
-"""Lines that cannot be trained on: found, reported, left out."""
+"""Lines that cannot be used for training, such as those that are not UTF-8."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from elmokit.pretrain.line_ranges import LONGEST_BYTES, Stretch
+from elmokit.pretrain.line_ranges import MAX_BYTES, LineRange
 
-LONGEST_LINE = 1_000_000  # characters
-LONGEST_WITHOUT_SPACE = 10_000
+MAX_LINE = 1_000_000  # characters
+MAX_WITHOUT_SPACE = 10_000
 
-FAULTS = {
+KINDS = {
     "bytes": "not UTF-8",
     "nul": "with a NUL character",
-    "long": f"longer than {LONGEST_LINE:,} characters",
-    "spaceless": f"longer than {LONGEST_WITHOUT_SPACE:,} characters without white space",
+    "long": f"longer than {MAX_LINE:,} characters",
+    "spaceless": f"longer than {MAX_WITHOUT_SPACE:,} characters without white space",
     "empty": "without text",
 }
 
 
 @dataclass(frozen=True)
-class Fault:
+class BadLine:
     """A line that cannot be used, or a file without text (line 0)."""
 
     file: str
     line: int
-    kind: str  # one of FAULTS
-    found: str = ""
+    kind: str  # one of KINDS
+    detail: str = ""
 
     def __str__(self) -> str:
-        where = f"{self.file}, line {self.line}" if self.line else self.file
-        return f"{where}: {FAULTS[self.kind]}" + (f" ({self.found})" if self.found else "")
+        location = f"{self.file}, line {self.line}" if self.line else self.file
+        return f"{location}: {KINDS[self.kind]}" + (f" ({self.detail})" if self.detail else "")
 
 
-def paragraphs_of(
-    stretch: Stretch, report: Callable[[Fault], None], *, spaced: bool, wrapped: bool
+def split_paragraphs(
+    lines: LineRange, report: Callable[[BadLine], None], *, spaced: bool, wrapped: bool
 ) -> Iterator[str]:
-    """The paragraphs of a stretch, without the lines that cannot be used; those are reported.
+    """The paragraphs of a range, without its bad lines, which are reported.
 
-    `spaced` text has white space between its words.
+    In `spaced` text there is white space between words.
     """
-    paragraph = _Wrapped(stretch.line)
-    for number, line in enumerate(_decoded(stretch.text), stretch.line):
+    paragraph = _WrappedParagraph(lines.first_line)
+    for number, line in enumerate(_decode(lines.text), lines.first_line):
         paragraph.size += len(line.object if isinstance(line, UnicodeDecodeError) else line) + 1
-        if (fault := _fault_of(line, spaced=spaced)) is not None:
-            report(Fault(stretch.file, number, *fault))
+        if (problem := _find_problem(line, spaced=spaced)) is not None:
+            report(BadLine(lines.file, number, *problem))
             continue
         text = str(line).removeprefix("\ufeff") if number == 1 else str(line)
         if not wrapped:
@@ -50,51 +50,51 @@ def paragraphs_of(
         elif text.strip():
             paragraph.lines.append(text)
         else:
-            yield from paragraph.end(stretch.file, report)
-            paragraph = _Wrapped(number + 1)
-    yield from paragraph.end(stretch.file, report)
+            yield from paragraph.end(lines.file, report)
+            paragraph = _WrappedParagraph(number + 1)
+    yield from paragraph.end(lines.file, report)
 
 
 @dataclass
-class _Wrapped:
-    """Lines on their way into a paragraph."""
+class _WrappedParagraph:
+    """The lines of a paragraph that has not ended yet."""
 
-    first: int
-    size: int = 0  # in characters, or more: lines that cannot be used count too
+    first_line: int
+    size: int = 0  # characters, those of bad lines and line ends included
     lines: list[str] = field(default_factory=list)
 
-    def end(self, file: str, report: Callable[[Fault], None]) -> Iterator[str]:
-        if self.lines and self.size > LONGEST_LINE:
-            report(Fault(file, self.first, "long", "lines without a blank one between them"))
+    def end(self, file: str, report: Callable[[BadLine], None]) -> Iterator[str]:
+        if self.lines and self.size > MAX_LINE:
+            report(BadLine(file, self.first_line, "long", "lines without a blank one between them"))
         elif self.lines:
             yield "\n".join(self.lines)
 
 
-def _decoded(text: bytes) -> list[str | UnicodeDecodeError]:
-    """The lines, or why one is not UTF-8."""
+def _decode(text: bytes) -> list[str | UnicodeDecodeError]:
+    """The lines; in place of one that is not UTF-8, the error."""
     try:
         return [*text.decode().removesuffix("\n").split("\n")]
     except UnicodeDecodeError:
-        return [_decoded_line(line) for line in text.removesuffix(b"\n").split(b"\n")]
+        return [_decode_line(line) for line in text.removesuffix(b"\n").split(b"\n")]
 
 
-def _decoded_line(line: bytes) -> str | UnicodeDecodeError:
+def _decode_line(line: bytes) -> str | UnicodeDecodeError:
     try:
         return line.decode()
     except UnicodeDecodeError as error:
         return error
 
 
-def _fault_of(line: str | UnicodeDecodeError, *, spaced: bool) -> tuple[str, str] | None:
-    """What is wrong with a line: the kind, and what was found."""
+def _find_problem(line: str | UnicodeDecodeError, *, spaced: bool) -> tuple[str, str] | None:
+    """The kind and the detail of what is wrong with a line."""
     if isinstance(line, UnicodeDecodeError):
-        if len(line.object) > LONGEST_BYTES:
+        if len(line.object) > MAX_BYTES:
             return "long", ""  # it was cut, perhaps within a character
         return "bytes", f"byte 0x{line.object[line.start]:02x} at column {line.start + 1}"
-    if len(line) > LONGEST_LINE:
+    if len(line) > MAX_LINE:
         return "long", ""
     if "\0" in line:
         return "nul", f"at column {line.index(chr(0)) + 1}"
-    if spaced and len(line) > LONGEST_WITHOUT_SPACE and len(line.split(None, 1)) == 1:
+    if spaced and len(line) > MAX_WITHOUT_SPACE and len(line.split(None, 1)) == 1:
         return "spaceless", f"{len(line):,} characters"
     return None

@@ -19,7 +19,7 @@ from elmokit.vocab import (
 )
 
 FORMAT, VERSION = "elmokit-corpus", 1
-MARKS = (SENTENCE_BEGIN, SENTENCE_END, UNKNOWN)  # the first words of every lexicon
+SPECIAL_TOKENS = (SENTENCE_BEGIN, SENTENCE_END, UNKNOWN)  # the first words of every lexicon
 END_ID, UNKNOWN_ID = 1, 2
 
 
@@ -34,7 +34,7 @@ class Corpus:
     folder: Path
     tokenizer: str
     sentences: int
-    words: int  # marks not counted
+    words: int  # without special tokens
     types: int  # words of the lexicon
     vocabulary: Vocabulary
     shards: tuple[Path, ...]
@@ -56,11 +56,11 @@ class Corpus:
                 f"{FORMAT!r}, version {VERSION}; prepare the text again"
             )
         vocabulary = read_vocabulary(folder / "vocabulary.txt")
-        if len(vocabulary) != record.vocabulary or tuple(vocabulary)[:3] != MARKS:
+        if len(vocabulary) != record.vocabulary or tuple(vocabulary)[:3] != SPECIAL_TOKENS:
             raise FormatError(
                 f"{folder / 'vocabulary.txt'}: {len(vocabulary)} lines, beginning with "
                 f"{' '.join([*vocabulary][:3])}; expected {record.vocabulary}, beginning with "
-                f"{' '.join(MARKS)}; prepare the text again"
+                f"{' '.join(SPECIAL_TOKENS)}; prepare the text again"
             )
         for shard in record.shards:
             _check_shard(folder / shard.name, shard.sentences + shard.words)

@@ -2,11 +2,16 @@
 
 import hashlib
 import logging
+import multiprocessing
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+import signal
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO
 
@@ -14,19 +19,20 @@ from elmokit.atomic import DirectoryLock, write_atomically
 from elmokit.config import read_record
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.files import STDIN, find_files
-from elmokit.pretrain.bad_lines import FAULTS
-from elmokit.pretrain.corpus import MARKS, Corpus, CorpusRecord, SourceRecord
-from elmokit.pretrain.line_ranges import read_blocks
-from elmokit.pretrain.shard_parts import Part
-from elmokit.pretrain.shards import Lexicon, Tally, write_corpus
-from elmokit.pretrain.workers import make_parts
+from elmokit.pretrain.bad_lines import KINDS
+from elmokit.pretrain.corpus import SPECIAL_TOKENS, Corpus, CorpusRecord, SourceRecord
+from elmokit.pretrain.line_ranges import Chunk, read_chunks
+from elmokit.pretrain.shards import CorpusCounts, Lexicon, Part, write_corpus, write_part
 from elmokit.progress import Progress
 from elmokit.tokenizers import check_tokenizer
 from elmokit.vocab import Vocabulary, read_vocabulary
 
 MIN_COUNT = 3  # as in the vocabulary of the 1-Billion-Word corpus
 
-_FAULTS_SHOWN = 20
+# So many bad lines are shown; all are listed in the file.
+_BAD_LINES_SHOWN = 20
+# Parts of another version, left by a killed call, are not used.
+_PARTS_VERSION = 3
 
 logger = logging.getLogger(__name__)
 
@@ -45,15 +51,15 @@ def prepare(
     workers: int | None = None,
     show_progress_bar: bool | None = None,
 ) -> Corpus:
-    """Make a corpus of text, in a folder; killed and called again, this goes on.
+    """Make a corpus of text files, to train on; a call that was killed is resumed by the next one.
 
-    `texts` and `valid` are files, globs, folders, and `-` for stdin, plain or packed by gzip, xz
-    or Zstandard. A line is a paragraph, or with `wrapped` what stands between blank lines. Held
-    out are the texts of `valid`, or where that is None every 500th line up to 50,000 words.
+    `texts` and `valid` are files, globs, folders, and `-` for stdin, plain or compressed with gzip,
+    xz or Zstandard. A line is a paragraph; with `wrapped`, blank lines separate paragraphs. The
+    texts of `valid` are held out, or if that is None every 500th line up to 50,000 words.
 
-    The vocabulary is a file's, or the words that occur `min_count` times (3), the most frequent
-    first, at most `max_words` with `<S>`, `</S>` and `<UNK>`. Lines that cannot be used are an
-    error that lists them all, after everything was read; with `skip_bad` they are left out.
+    The vocabulary is that of a file, or the words that occur `min_count` times (3), the most
+    frequent first, at most `max_words` including `<S>`, `</S>` and `<UNK>`. Lines that cannot be
+    used are an error that lists them all, after everything was read; `skip_bad` leaves them out.
     """
     settings = PrepareSettings(
         split=tokenizer,
@@ -64,49 +70,56 @@ def prepare(
         vocabulary=None if vocabulary is None else _fingerprint(Path(vocabulary)),
         skip_bad=skip_bad,
     )
-    workers = _cores() if workers is None else workers
+    if workers is None:
+        from elmokit.threads import usable_cpus  # noqa: PLC0415  (torch; workers need none)
+
+        workers = usable_cpus()
     if workers < 1:
         raise InputError(f"workers is {workers}, expected 1 or more")
-    given = None if vocabulary is None else _read_given(Path(vocabulary))
+    given_vocabulary = None if vocabulary is None else _read_vocabulary(Path(vocabulary))
     folder = Path(folder)
-    names, held_out_names = _listed(texts), _listed(valid or [])
-    _check_apart(folder, names + held_out_names)
+    names, held_out_names = _as_list(texts), _as_list(valid or [])
+    _check_outside(folder, names + held_out_names)
     files = find_files(names)
     held_out = find_files(names + held_out_names)[len(files) :]
     sources = [SourceRecord(file.name, file.size, file.modified, False) for file in files]
     sources += [SourceRecord(file.name, file.size, file.modified, True) for file in held_out]
     if (folder / "corpus.json").exists():
-        return _known(folder, sources, settings)
+        return _open_existing(folder, sources, settings)
 
     folder.mkdir(parents=True, exist_ok=True)
-    with DirectoryLock(folder, f"{folder}: another process is preparing it; wait for its end"):
+    with DirectoryLock(
+        folder, f"{folder}: another process is preparing it; wait until it has ended"
+    ):
         sizes = [source.bytes for source in sources]
         total = None if None in sizes else sum(size or 0 for size in sizes) // 10**6
-        with Progress(total, unit="MB", shown=show_progress_bar) as shown:
-            parts = make_parts(
-                read_blocks(files, held_out, wrapped=wrapped, hold_out=settings.hold_out),
+        with Progress(total, unit="MB", shown=show_progress_bar) as progress:
+            parts = write_parts(
+                read_chunks(files, held_out, wrapped=wrapped, hold_out=settings.hold_out),
                 folder / "parts",
-                split=tokenizer,
+                tokenizer=tokenizer,
                 wrapped=wrapped,
                 workers=workers,
-                progress=shown,
+                progress=progress,
             )
-        faults = report_faults(parts, folder, skip_bad=skip_bad)
-        tally = Tally.of(map(Part.read, parts))
-        lexicon = Lexicon.of(tally, given, min_count=min_count or MIN_COUNT, max_words=max_words)
-        if given is not None and not lexicon.falls:
+        bad_lines = report_bad_lines(parts, folder, skip_bad=skip_bad)
+        counts = CorpusCounts.of(map(Part.read, parts))
+        lexicon = Lexicon.of(
+            counts, given_vocabulary, min_count=min_count or MIN_COUNT, max_words=max_words
+        )
+        if given_vocabulary is not None and not lexicon.has_frequent_words_first:
             logger.warning(
-                "%s: the text's commonest words do not stand first; a sampled or adaptive softmax "
-                "takes a word's place for its frequency",
+                "%s: the text's most frequent words are not first; a sampled or adaptive softmax "
+                "takes the position of a word for its frequency",
                 vocabulary,
             )
         write_corpus(
             folder,
             parts,
-            tally,
+            counts,
             lexicon,
-            split=tokenizer,
-            faults=faults,
+            tokenizer=tokenizer,
+            bad_lines=bad_lines,
             sources=sources,
             settings=asdict(settings),
         )
@@ -116,7 +129,7 @@ def prepare(
 
 @dataclass(frozen=True)
 class PrepareSettings:
-    """What, besides the text, decides what a corpus holds."""
+    """What decides the contents of a corpus besides the text, by the names in corpus.json."""
 
     split: str
     wrapped: bool
@@ -130,52 +143,141 @@ class PrepareSettings:
         check_tokenizer(self.split)
         if self.wrapped and not self.split.startswith("moses"):
             raise InputError(
-                f"wrapped text split by {self.split!r}, which takes each line for a sentence; "
-                "split it by 'moses', or leave out wrapped"
+                f"wrapped text with the tokenizer {self.split!r}, which takes each line for a "
+                "sentence; use 'moses', or leave out wrapped"
             )
         if self.vocabulary is not None and (self.min_count or self.max_words):
             raise InputError("a vocabulary is given; min_count and max_words cannot change it")
         if self.min_count is not None and self.min_count < 1:
             raise InputError(f"min_count is {self.min_count}, expected 1 or more")
-        if self.max_words is not None and self.max_words <= len(MARKS):
+        if self.max_words is not None and self.max_words <= len(SPECIAL_TOKENS):
             raise InputError(
-                f"max_words is {self.max_words}, expected more than the {len(MARKS)} marks "
-                f"{' '.join(MARKS)}"
+                f"max_words is {self.max_words}, expected more than the "
+                f"{len(SPECIAL_TOKENS)} special tokens {' '.join(SPECIAL_TOKENS)}"
             )
 
 
-def report_faults(parts: Iterable[Path], folder: Path, *, skip_bad: bool) -> dict[str, int]:
-    """How many faults of each kind there are; the first are shown, all go to faults.tsv.
+def report_bad_lines(parts: Iterable[Path], folder: Path, *, skip_bad: bool) -> dict[str, int]:
+    """The number of bad lines of each kind; the first are shown, all go to bad_lines.tsv.
 
     InputError unless they are to be skipped.
     """
-    counts, shown = dict.fromkeys(FAULTS, 0), 0
-    path = folder / "faults.tsv"
+    counts, shown = dict.fromkeys(KINDS, 0), 0
+    path = folder / "bad_lines.tsv"
 
     def write(file: BinaryIO) -> None:
         nonlocal shown
-        file.write(b"file\tline\tfault\tfound\n")
-        for fault in chain.from_iterable(map(Part.read_faults, parts)):
-            counts[fault.kind] += 1
-            file.write(f"{fault.file}\t{fault.line}\t{fault.kind}\t{fault.found}\n".encode())
-            if shown < _FAULTS_SHOWN:
-                logger.warning("%s", fault)
+        file.write(b"file\tline\tproblem\tdetail\n")
+        for bad in chain.from_iterable(map(Part.read_bad_lines, parts)):
+            counts[bad.kind] += 1
+            file.write(f"{bad.file}\t{bad.line}\t{bad.kind}\t{bad.detail}\n".encode())
+            if shown < _BAD_LINES_SHOWN:
+                logger.warning("%s", bad)
                 shown += 1
 
     write_atomically(path, write)
     if not shown:
         path.unlink()
     elif not skip_bad:
-        found = ", ".join(f"{count:,} {FAULTS[kind]}" for kind, count in counts.items() if count)
+        kinds = ", ".join(f"{count:,} {KINDS[kind]}" for kind, count in counts.items() if count)
         raise InputError(
-            f"{sum(counts.values()):,} of the text's lines or files cannot be used ({found}), all "
-            f"listed in {path}; mend them, or leave them out with --skip-bad"
+            f"{sum(counts.values()):,} of the text's lines or files cannot be used ({kinds}), all "
+            f"listed in {path}; correct them, or leave them out with --skip-bad"
         )
     return counts
 
 
-def _known(folder: Path, sources: list[SourceRecord], settings: PrepareSettings) -> Corpus:
-    """The corpus that is there already, if it is the one that is asked for."""
+def write_parts(
+    chunks: Iterable[Chunk],
+    folder: Path,
+    *,
+    tokenizer: str,
+    wrapped: bool,
+    workers: int,
+    progress: Progress,
+) -> list[Path]:
+    """Tokenize chunks, each to a part in a file; returns the files in the order of the chunks.
+
+    A part is named by the contents of its chunk, so those that a killed call left are used. With
+    one worker or a single chunk, all work is done in this process.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = f"{_PARTS_VERSION} {tokenizer} {wrapped}"
+    parts: list[Path] = []
+
+    def missing_parts() -> Iterator[tuple[Chunk, Path]]:
+        for chunk in chunks:
+            parts.append(folder / f"{chunk.key(settings)}.npz")
+            if parts[-1].exists():
+                progress.pass_over(chunk.bytes_read // 10**6)
+            else:
+                yield chunk, parts[-1]
+
+    missing = missing_parts()
+    first_two = [*islice(missing, 2)]
+    todo = chain(first_two, missing)
+    if workers == 1 or len(first_two) < 2:
+        for chunk, path in todo:
+            words = write_part(chunk, path, tokenizer=tokenizer, wrapped=wrapped)
+            progress.reach(chunk.bytes_read // 10**6, words=words)
+    else:
+        _write_in_processes(
+            todo, tokenizer=tokenizer, wrapped=wrapped, workers=workers, progress=progress
+        )
+    return parts
+
+
+def _write_in_processes(
+    todo: Iterable[tuple[Chunk, Path]],
+    *,
+    tokenizer: str,
+    wrapped: bool,
+    workers: int,
+    progress: Progress,
+) -> None:
+    """Write parts in worker processes, with a few chunks waiting in memory."""
+    running: dict[Future[int], int] = {}
+    bytes_read = 0
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with_parent)
+
+    def wait_until(at_most: int) -> None:
+        nonlocal bytes_read
+        while len(running) > at_most:
+            for done in wait(running, return_when=FIRST_COMPLETED).done:
+                bytes_read = max(bytes_read, running.pop(done))
+                progress.reach(bytes_read // 10**6, words=done.result())
+
+    try:
+        for chunk, path in todo:
+            future = pool.submit(write_part, chunk, path, tokenizer=tokenizer, wrapped=wrapped)
+            running[future] = chunk.bytes_read
+            wait_until(2 * workers)
+        wait_until(0)
+    except BrokenProcessPool:
+        raise OutputError(
+            "a worker was killed, perhaps because memory ran out; run the same command again to "
+            "resume, with fewer workers. (A script that calls prepare needs "
+            "`if __name__ == '__main__':` around it, or workers=1)"
+        ) from None
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """In a worker: exit when the parent was killed, and leave Ctrl-C to it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _open_existing(folder: Path, sources: list[SourceRecord], settings: PrepareSettings) -> Corpus:
+    """A corpus that was made of the same sources with the same settings."""
     record = read_record(folder / "corpus.json", CorpusRecord, "what elmo prepare wrote")
     from_stdin = any(source.name == STDIN for source in sources)
     if from_stdin or record.sources != sources or record.settings != asdict(settings):
@@ -183,15 +285,15 @@ def _known(folder: Path, sources: list[SourceRecord], settings: PrepareSettings)
             f"{folder}: holds another corpus already ({record.words:,} words, of other files or "
             "settings); name another folder, or remove this one"
         )
-    shutil.rmtree(folder / "parts", ignore_errors=True)  # left by a run that was killed late
+    shutil.rmtree(folder / "parts", ignore_errors=True)  # left by a killed call
     return Corpus.open(folder)
 
 
-def _listed(names: str | Path | Sequence[str | Path]) -> list[str]:
+def _as_list(names: str | Path | Sequence[str | Path]) -> list[str]:
     return [str(names)] if isinstance(names, str | Path) else [*map(str, names)]
 
 
-def _check_apart(folder: Path, names: Sequence[str]) -> None:
+def _check_outside(folder: Path, names: Sequence[str]) -> None:
     """Refuse to write among the files that are read."""
     if not names:
         raise InputError("no text given; name files, folders, globs, or - for stdin")
@@ -202,12 +304,12 @@ def _check_apart(folder: Path, names: Sequence[str]) -> None:
             )
 
 
-def _read_given(path: Path) -> Vocabulary:
+def _read_vocabulary(path: Path) -> Vocabulary:
     vocabulary = read_vocabulary(path)
-    if tuple(vocabulary)[: len(MARKS)] != MARKS:
+    if tuple(vocabulary)[: len(SPECIAL_TOKENS)] != SPECIAL_TOKENS:
         raise FormatError(
-            f"{path}: begins with {' '.join([*vocabulary][: len(MARKS)])}, expected "
-            f"{' '.join(MARKS)}, a line each; put them first"
+            f"{path}: begins with {' '.join([*vocabulary][: len(SPECIAL_TOKENS)])}, expected "
+            f"{' '.join(SPECIAL_TOKENS)}, a line each; put them first"
         )
     return vocabulary
 
@@ -216,10 +318,3 @@ def _fingerprint(path: Path) -> str:
     if not path.is_file():
         raise InputError(f"{path}: no such file; name a vocabulary, one word a line")
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _cores() -> int:
-    """The cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
