@@ -415,7 +415,7 @@ def test_a_wrong_call_says_what_is_wrong(model, call, error, message):
         call(model)
 
 
-def test_wrong_settings_are_refused(folder):
+def test_invalid_settings_are_refused(folder):
     with pytest.raises(InputError, match="state is 'hot', expected 'zero', 'carry' or 'warm'"):
         elmokit.load(folder, state="hot")
     with pytest.raises(InputError, match="tokens_per_batch is 0, expected 1 or more"):

@@ -16,13 +16,13 @@ def read(file):
         return b"".join(iter(lambda: opened.read_line(2**20), b""))
 
 
-def test_packed_files_are_told_by_their_first_bytes(tmp_path):
+def test_compressed_files_are_recognised_by_their_first_bytes(tmp_path):
     for name, packed in [("a", TEXT), ("b", gzip.compress(TEXT)), ("c.txt", lzma.compress(TEXT))]:
         (tmp_path / name).write_bytes(packed)
     assert [read(file) for file in find_files([str(tmp_path)])] == [TEXT] * 3
 
 
-def test_packed_pieces_joined_are_read_to_their_end(tmp_path):
+def test_concatenated_compressed_files_are_read_to_the_end(tmp_path):
     for pack in (gzip.compress, lzma.compress):
         (tmp_path / "a").write_bytes(pack(TEXT) + pack(b"end"))
         assert read(*find_files([str(tmp_path / "a")])) == TEXT + b"end"
@@ -35,7 +35,7 @@ def test_zstandard_is_read_frame_by_frame(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["gz", "xz", "zst"])
-def test_a_file_cut_short_is_named(kind, tmp_path):
+def test_a_truncated_file_is_named(kind, tmp_path):
     if kind == "zst":
         pack = pytest.importorskip("zstandard").ZstdCompressor().compress
     else:
@@ -53,7 +53,7 @@ def test_zstandard_without_its_package_names_the_install_line(tmp_path, monkeypa
         read(*find_files([str(tmp_path / "a.zst")]))
 
 
-def test_names_stand_for_files_folders_and_globs_in_their_order(tmp_path):
+def test_files_folders_and_globs_are_found_in_order(tmp_path):
     for name in ("b.txt", "a.txt", "in/c.txt", ".hidden", "in/.git/d", "z[1].txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
@@ -74,7 +74,7 @@ def test_names_stand_for_files_folders_and_globs_in_their_order(tmp_path):
         names("absent.txt")
 
 
-def test_stdin_is_a_file_too_packed_or_not(monkeypatch):
+def test_stdin_may_be_compressed(monkeypatch):
     for packed in (TEXT, gzip.compress(TEXT)):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(packed))))
         assert read(*find_files(["-"])) == TEXT

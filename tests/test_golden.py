@@ -15,7 +15,7 @@ SETS = {
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_thirty_sentences_with_carried_state_match(name, shared):
+def test_thirty_sentences_with_carried_state_match_the_golden_vectors(name, shared):
     folder, sentences = SETS[name]
     folder = shared / "golden" / folder
     rows = [
@@ -35,7 +35,7 @@ def test_thirty_sentences_with_carried_state_match(name, shared):
     assert compared == 30
 
 
-def test_the_458_token_vectors_match(shared):
+def test_the_golden_vectors_of_458_tokens_match(shared):
     folder = shared / "golden" / "allennlp"
     words = (folder / "vocab_test.txt").read_text("utf-8").splitlines()
     with h5py.File(folder / "elmo_token_embeddings.hdf5") as file:

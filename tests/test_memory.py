@@ -24,7 +24,7 @@ def resident_mb(kind="RssAnon"):
     not hasattr(ctypes.CDLL(None), "malloc_trim"),
     reason="needs glibc, which can be asked for what it keeps",
 )
-def test_gaps_between_what_stays_are_given_back():
+def test_freed_memory_is_returned_to_the_system():
     blocks = [
         bytes([k % 256]) * 60_000 for k in range(1600)
     ]  # 96 MB, each below malloc's own limit
@@ -49,7 +49,7 @@ needs_linux = pytest.mark.skipif(not STATUS.exists(), reason="needs Linux, which
 
 
 @needs_linux
-def test_weights_of_a_mapped_file_leave_memory_and_come_back(tmp_path):
+def test_mapped_weights_are_freed_and_read_again(tmp_path):
     drawn, mapped = mapped_weights(tmp_path)
     before = resident_mb("RssFile")
     drop_mapped_pages([mapped, drawn])
@@ -58,7 +58,7 @@ def test_weights_of_a_mapped_file_leave_memory_and_come_back(tmp_path):
 
 
 @needs_linux
-def test_weights_that_were_written_to_are_kept(tmp_path):
+def test_mapped_weights_that_were_written_to_stay(tmp_path):
     drawn, mapped = mapped_weights(tmp_path)
     mapped[3, 5] = drawn[3, 5] = 7.0
     drop_mapped_pages([mapped])
@@ -66,7 +66,7 @@ def test_weights_that_were_written_to_are_kept(tmp_path):
 
 
 @needs_linux
-def test_an_embedder_does_not_hold_its_weights_twice(tmp_path):
+def test_an_embedder_holds_its_weights_once(tmp_path):
     config = replace(
         SIZES["small"], num_layers=2, cell_size=4096, projection_size=256
     )  # 76 MB of weights

@@ -41,7 +41,7 @@ def exact(pretrained):
 
 
 @pytest.mark.parametrize("precision", WORST_COSINE)
-def test_every_word_keeps_its_direction(pretrained, exact, precision):
+def test_vectors_are_close_in_every_precision(pretrained, exact, precision):
     found = elmokit.Embedder(pretrained, precision=precision).embed(SENTENCES)
     assert np.sqrt(np.square(exact[0][2]).mean()) > 0.5
     for one, other in zip(found, exact, strict=True):
@@ -61,7 +61,7 @@ def test_repeating_a_call_gives_the_same_bits(pretrained, precision):
 
 
 @pytest.mark.parametrize(("precision", "most"), [("float32", 2e-6), ("half", 1e-5)])
-def test_a_sentence_of_unit_size_does_not_feel_its_neighbours(pretrained, precision, most):
+def test_other_sentences_in_a_batch_hardly_change_a_sentence(pretrained, precision, most):
     model = elmokit.Embedder(pretrained, precision=precision)
     together = model.embed(SENTENCES)
     for sentence, expected in zip(SENTENCES, together, strict=True):
@@ -70,7 +70,7 @@ def test_a_sentence_of_unit_size_does_not_feel_its_neighbours(pretrained, precis
 
 @pytest.mark.parametrize("precision", WORST_COSINE)
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_threads_change_nothing(pretrained, precision, threads):
+def test_vectors_do_not_depend_on_the_number_of_threads(pretrained, precision, threads):
     before = torch.get_num_threads()
     one = elmokit.Embedder(pretrained, precision=precision, threads=1).embed(SENTENCES)
     model = elmokit.Embedder(pretrained, precision=precision, threads=threads)
@@ -84,7 +84,7 @@ def test_threads_change_nothing(pretrained, precision, threads):
 
 
 @pytest.mark.parametrize("dim", [64, 300])  # with a small projection, and with a large one
-def test_reading_both_ways_at_once_changes_no_bit(dim, monkeypatch):
+def test_running_both_directions_at_once_changes_no_bit(dim, monkeypatch):
     config = replace(SIZES["small"], projection_size=dim, cell_size=4160, num_layers=1)
     torch.manual_seed(0)
     pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(config)))
@@ -103,7 +103,7 @@ def test_reading_both_ways_at_once_changes_no_bit(dim, monkeypatch):
         np.testing.assert_array_equal(model.embed([sentence])[0], expected)
 
 
-def test_wrong_settings_are_refused(pretrained):
+def test_invalid_settings_are_refused(pretrained):
     with pytest.raises(InputError, match="precision is 'int4', expected 'float32', 'half' or 'int"):
         elmokit.Embedder(pretrained, precision="int4")
     with pytest.raises(InputError, match="threads is 0, expected 1 or more"):

@@ -37,7 +37,7 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_all_layers_agree(name, tmp_path):
+def test_all_layers_agree_with_the_reference(name, tmp_path):
     shape = dict(SHAPES[name])
     drawn = {key: shape.pop(key) for key in ("directions", "table_words") if key in shape}
     options = make_options(**{"filters": FILTERS, **shape})

@@ -201,8 +201,8 @@ def test_weights_that_change_are_noticed(folder):
 
 def test_a_large_softmax_is_worked_out_in_parts(folder, model, monkeypatch):
     whole = model.score(SENTENCES)
-    monkeypatch.setattr("elmokit.model.softmax._LOGITS_AT_ONCE", 0)
-    monkeypatch.setattr("elmokit.model.softmax._LEAST_ROWS", 3)
+    monkeypatch.setattr("elmokit.model.softmax._LOGITS_PER_BLOCK", 0)
+    monkeypatch.setattr("elmokit.model.softmax._MIN_ROWS_PER_BLOCK", 3)
     same(model.score(SENTENCES), whole)
 
 

@@ -38,7 +38,7 @@ def test_jobs_run_in_threads_of_their_own_without_gradients():
     assert first[1:] == second[1:] == (1, 1, False)
 
 
-def test_there_are_no_more_threads_than_allowed():
+def test_no_more_threads_run_than_allowed():
     with using_threads(1):
         idents = run_side_by_side([threading.get_ident] * 5)
     assert set(idents) == {threading.get_ident()}
@@ -50,7 +50,7 @@ def test_results_come_in_the_order_of_jobs():
         assert run_side_by_side([]) == []
 
 
-def test_workers_stay_for_the_next_calls():
+def test_worker_threads_are_reused():
     meeting = threading.Barrier(2, timeout=10)
 
     def job():
@@ -62,7 +62,7 @@ def test_workers_stay_for_the_next_calls():
     assert len({*idents}) < 50
 
 
-def test_torchs_settings_are_as_they_were():
+def test_torchs_settings_are_restored():
     with torch_threads(3):
         with using_threads(2):
             assert torch.get_num_threads() == 1
@@ -75,7 +75,7 @@ def test_torchs_settings_are_as_they_were():
     assert torch.is_grad_enabled()
 
 
-def test_a_new_thread_does_not_take_over_what_another_has_set_for_itself():
+def test_a_new_thread_has_the_users_setting():
     def begin_and_end():
         with using_threads(None):
             allowed.append(allowed_threads())
@@ -93,12 +93,12 @@ def test_a_new_thread_does_not_take_over_what_another_has_set_for_itself():
     assert allowed == [min(2, usable_cpus())]
 
 
-def test_none_allows_as_many_threads_as_before():
+def test_none_changes_no_number_of_threads():
     with using_threads(3), using_threads(None):
         assert allowed_threads() == 3
 
 
-def test_torchs_own_setting_is_the_most_that_is_used():
+def test_torchs_setting_is_the_maximum():
     with torch_threads(1):
         assert allowed_threads() == 1
     with torch_threads(1000):
@@ -106,7 +106,7 @@ def test_torchs_own_setting_is_the_most_that_is_used():
 
 
 @pytest.mark.parametrize("failing", [0, 1])
-def test_a_job_that_fails_fails_the_call(failing):
+def test_a_failing_job_fails_the_call(failing):
     def fail():
         raise KeyError("broken")
 
@@ -120,7 +120,7 @@ def test_a_job_that_fails_fails_the_call(failing):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="only POSIX forks")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_forked_process_makes_threads_of_its_own():
+def test_a_forked_process_starts_its_own_threads():
     with using_threads(2):
         run_side_by_side([lambda: 1] * 2)
         if (child := os.fork()) == 0:
@@ -134,7 +134,7 @@ def test_a_forked_process_makes_threads_of_its_own():
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_the_affinity_of_the_process_counts(monkeypatch):
+def test_usable_cpus_follow_the_affinity(monkeypatch):
     monkeypatch.setattr(threads, "_quota", lambda: float("inf"))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 4, 5}, raising=False)
     assert usable_cpus() == 3
@@ -144,7 +144,7 @@ def test_the_affinity_of_the_process_counts(monkeypatch):
 
 
 @pytest.mark.parametrize(("quota", "cpus"), [(2.5, 2), (0.3, 1), (64.0, 8)])
-def test_a_quota_counts(monkeypatch, quota, cpus):
+def test_usable_cpus_follow_the_quota(monkeypatch, quota, cpus):
     monkeypatch.setattr(threads, "_quota", lambda: quota)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert usable_cpus() == cpus
@@ -209,7 +209,7 @@ def test_groups_of_sentences_read_at_the_same_time_keep_their_bits(state, direct
 
 
 @pytest.mark.parametrize("own", [1, 2, 3])
-def test_the_number_of_threads_changes_no_bit(own):
+def test_bits_do_not_depend_on_the_number_of_threads(own):
     torch.manual_seed(0)
     pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES["small"])))
     generator = np.random.default_rng(0)

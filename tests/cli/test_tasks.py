@@ -129,9 +129,7 @@ def test_a_bilm_may_first_read_the_text_to_learn_from(elmo, train, place):
     read, own = (formats.load(place / name) for name in ("out-texts.elmo", "out-texts/elmo"))
     assert read.fingerprint() == own.fingerprint() != formats.load(speaker).fingerprint()
     assert succeeded(elmo(*asked)) == said  # it was learnt already
-    failed(
-        train("pos", "--adapt", "1"), "the model has no softmax, so it cannot be fine-tuned"
-    )
+    failed(train("pos", "--adapt", "1"), "the model has no softmax, so it cannot be fine-tuned")
     _, told, code = train("pos", "--adapt", "1", "--elmo", "none")
     assert code == 0
     assert "--elmo none: no biLM is used, so --model and --adapt have no effect\n" in told

@@ -37,7 +37,7 @@ def files(tmp_path_factory):
 # --- modules/elmo_test ---
 
 
-def test_two_representations_have_the_shape_and_mask(files):
+def test_representations_have_their_shape_and_mask(files):
     output = Elmo(*files, 2, dropout=0.0)(batch_to_ids(SENTENCES))
     assert [r.shape for r in output["elmo_representations"]] == [(2, 7, 12)] * 2
     assert output["mask"].tolist() == [[True] * 3 + [False] * 4, [True] * 7]
@@ -62,7 +62,7 @@ def test_four_dimensions_equal_three_after_a_reset(files):
     )
 
 
-def test_a_module_of_ones_own_is_taken(files):
+def test_a_module_can_be_passed_instead_of_files(files):
     bilm = ElmoBiLm(*files)
     own = Elmo(None, None, 1, dropout=0.0, module=bilm)
     expected = Elmo(*files, 1, dropout=0.0)(batch_to_ids(SENTENCES))
@@ -108,7 +108,7 @@ def test_fine_tuned_words_are_not_cached(files, caplog):
     assert elmo._elmo_lstm.bilm.encoder.projection.weight.grad is not None
 
 
-def test_words_without_a_cache_are_passed_over(files, caplog):
+def test_word_inputs_without_a_cache_are_ignored(files, caplog):
     elmo = Elmo(*files, 1, dropout=0.0, stateful=False)
     ids = batch_to_ids([["here"]])
     found = elmo(ids, torch.tensor([[1]]))
@@ -116,7 +116,7 @@ def test_words_without_a_cache_are_passed_over(files, caplog):
     torch.testing.assert_close(found["elmo_representations"], elmo(ids)["elmo_representations"])
 
 
-def test_models_of_other_widths_run(tmp_path):
+def test_models_with_other_max_characters_work(tmp_path):
     folder = make_folder(tmp_path, width=30)
     files = folder / "options.json", folder / "weights.hdf5"
     found = ElmoEmbedder(*files).embed_sentence(["a", "sentence"])
@@ -127,13 +127,13 @@ def test_models_of_other_widths_run(tmp_path):
         elmo(batch_to_ids([["a"]]))
 
 
-def test_batches_without_words_pass(files):
+def test_batches_without_words_work(files):
     found = Elmo(*files, 1)(torch.zeros(1, 0, 50, dtype=torch.long))
     assert found["elmo_representations"][0].shape == (1, 0, 12)
     assert found["mask"].shape == (1, 0)
 
 
-def test_words_not_in_the_cache_go_by_their_characters(files):
+def test_words_outside_the_cache_are_encoded_by_characters(files):
     cached = Elmo(*files, 1, dropout=0.0, vocab_to_cache=["@@PADDING@@", "here"])
     ids = batch_to_ids([["here", "there"]])
     found = cached(ids, torch.tensor([[1, 2]]))["elmo_representations"][0]
@@ -142,7 +142,7 @@ def test_words_not_in_the_cache_go_by_their_characters(files):
 
 
 @pytest.mark.parametrize("learns", [True, False])
-def test_the_bilm_learns_only_on_request(files, learns):
+def test_the_bilm_is_trained_only_on_request(files, learns):
     elmo = Elmo(*files, 1, requires_grad=learns)
     elmo(batch_to_ids(SENTENCES))["elmo_representations"][0].sum().backward()
     for name, parameter in elmo.named_parameters():
@@ -150,7 +150,7 @@ def test_the_bilm_learns_only_on_request(files, learns):
         assert (parameter.grad is not None) == expected, name
 
 
-def test_fixed_mixes_do_not_learn(files):
+def test_fixed_mixes_are_not_trained(files):
     elmo = Elmo(*files, 1, scalar_mix_parameters=[-9e10, 1, -9e10])
     assert not elmo.get_submodule("scalar_mix_0").gamma.requires_grad
     names = [name for name, _ in elmo.named_parameters() if name.startswith("scalar_mix")]
@@ -160,7 +160,7 @@ def test_fixed_mixes_do_not_learn(files):
     ]
 
 
-def test_state_is_carried_unless_told_otherwise(files):
+def test_state_is_carried_by_default(files):
     ids = batch_to_ids(SENTENCES)
     stateful, stateless = Elmo(*files, 1, dropout=0.0), Elmo(*files, 1, dropout=0.0, stateful=False)
     first = stateful(ids)["elmo_representations"][0]
@@ -169,7 +169,7 @@ def test_state_is_carried_unless_told_otherwise(files):
     torch.testing.assert_close(stateless(ids)["elmo_representations"][0], first)
 
 
-def test_state_goes_on_when_batches_grow_and_shrink(files):
+def test_state_is_carried_when_the_batch_size_changes(files):
     elmo = Elmo(*files, 1, dropout=0.0)
     alone = [Elmo(*files, 1, dropout=0.0) for _ in range(3)]
     for size in (2, 1, 3, 2):
@@ -180,7 +180,7 @@ def test_state_goes_on_when_batches_grow_and_shrink(files):
             torch.testing.assert_close(together[row, : len(sentence)], expected)
 
 
-def test_the_ways_of_old_code_to_forget_work(files):
+def test_old_ways_to_reset_the_state_work(files):
     elmo, ids = Elmo(*files, 1, dropout=0.0), batch_to_ids(SENTENCES)
     first = elmo(ids)["elmo_representations"][0]
     elmo._elmo_lstm._elmo_lstm._states = None
@@ -196,7 +196,7 @@ def test_state_follows_the_module(files):
     assert elmo(batch_to_ids(SENTENCES))["elmo_representations"][0].dtype == torch.float64
 
 
-def test_a_whole_module_can_be_copied_and_pickled(files, tmp_path):
+def test_a_module_can_be_copied_and_pickled(files, tmp_path):
     elmo, ids = Elmo(*files, 1, dropout=0.0, stateful=False), batch_to_ids(SENTENCES)
     expected = elmo(ids)["elmo_representations"]
     torch.testing.assert_close(copy.deepcopy(elmo)(ids)["elmo_representations"], expected)
@@ -222,7 +222,7 @@ def allennlp_names(elmo):
         state[f"{embedder}char_conv_{k}.bias"] = layer.bias
     for k, highway in enumerate(encoder.highways):
         for kind in ("weight", "bias"):
-            parts = [getattr(highway.rework, kind), -getattr(highway.gate, kind)]
+            parts = [getattr(highway.transform, kind), -getattr(highway.gate, kind)]
             state[f"{embedder}_highways._layers.{k}.{kind}"] = torch.cat(parts)
     for kind in ("weight", "bias"):
         state[f"{embedder}_projection.{kind}"] = getattr(encoder.projection, kind)
@@ -261,7 +261,7 @@ def test_a_checkpoint_of_allennlp_is_loaded(files, tmp_path):
     again.load_state_dict(cached)
 
 
-def test_learning_with_carried_state_works_twice(files):
+def test_training_with_carried_state_works_twice(files):
     elmo = Elmo(*files, 1, requires_grad=True)
     for _ in range(2):
         elmo(batch_to_ids(SENTENCES))["elmo_representations"][0].sum().backward()
@@ -281,7 +281,7 @@ def embed_lines(embedder, tmp_path, lines, **settings):
     return h5py.File(target)
 
 
-def test_all_layers_are_those_of_the_sentence(files, tmp_path):
+def test_embed_file_gives_the_layers_of_each_sentence(files, tmp_path):
     expected = ElmoEmbedder(*files).embed_sentence(["Michael", "went", "to", "the", "store"])
     with embed_lines(ElmoEmbedder(*files), tmp_path, ["Michael went to the store"]) as file:
         assert set(file) == {"0", "sentence_to_index"}
@@ -291,7 +291,7 @@ def test_all_layers_are_those_of_the_sentence(files, tmp_path):
         assert json.loads(file["sentence_to_index"][0]) == {"Michael went to the store": "0"}
 
 
-def test_a_file_that_failed_leaves_nothing(embedder, tmp_path):
+def test_a_failed_embed_file_leaves_nothing(embedder, tmp_path):
     lines = [f"line{k}" for k in range(9)]
     with pytest.raises(elmokit.InputError, match="cannot be a key"):
         embed_lines(embedder, tmp_path, [*lines, "line3"], use_sentence_keys=True, batch_size=2)
@@ -301,7 +301,7 @@ def test_a_file_that_failed_leaves_nothing(embedder, tmp_path):
 
 
 @pytest.mark.parametrize(("form", "layer"), [("top", 2), ("average", None)])
-def test_forms_are_those_of_allennlp(files, tmp_path, form, layer):
+def test_output_formats_are_those_of_allennlp(files, tmp_path, form, layer):
     expected = ElmoEmbedder(*files).embed_sentence(["a", "b"])
     with embed_lines(ElmoEmbedder(*files), tmp_path, ["a b"], output_format=form) as file:
         wanted = expected.mean(0) if layer is None else expected[layer]
@@ -316,7 +316,7 @@ def test_every_line_has_its_key(embedder, tmp_path):
         assert json.loads(file["sentence_to_index"][0])["Michael went to the store"] == "3"
 
 
-def test_sentences_can_be_keys_or_forgotten(embedder, tmp_path):
+def test_sentences_can_be_keys_or_left_out(embedder, tmp_path):
     with embed_lines(embedder, tmp_path, ["a b", "c / d"], use_sentence_keys=True) as file:
         assert set(file) == {"a b", "c "}
         assert file["c / d"].shape == (3, 3, 12)
@@ -332,7 +332,7 @@ def test_an_empty_sentence_has_the_models_width(embedder):
     assert [*embedder.embed_sentences([])] == []
 
 
-def test_an_empty_sentence_alone_does_not_move_the_state(files):
+def test_an_empty_sentence_alone_keeps_the_state(files):
     one, other = ElmoEmbedder(*files), ElmoEmbedder(*files)
     for embedder in (one, other):
         embedder.embed_sentence(["a"])
@@ -351,13 +351,13 @@ def test_without_state_an_embedder_repeats_itself(files):
     np.testing.assert_array_equal(embedder.embed_sentence(["a"]), embedder.embed_sentence(["a"]))
 
 
-def test_the_default_addresses_say_how_to_go_on(monkeypatch):
+def test_the_default_urls_explain_how_to_get_the_files(monkeypatch):
     monkeypatch.delenv("ELMOKIT_MODELS", raising=False)
     with pytest.raises(elmokit.FormatError, match=r"nothing is downloaded here.*ELMOKIT_MODELS"):
         ElmoEmbedder()
 
 
-def test_an_unknown_form_is_refused(embedder, tmp_path):
+def test_an_unknown_output_format_is_refused(embedder, tmp_path):
     with pytest.raises(ConfigurationError, match="output_format 'x' is not all, top or average"):
         embed_lines(embedder, tmp_path, ["a"], output_format="x")
 
@@ -376,7 +376,7 @@ def test_a_mix_is_the_weighted_sum():
     np.testing.assert_almost_equal(mix(tensors).detach().numpy(), expected, decimal=6)
 
 
-def test_a_mix_refuses_what_does_not_fit():
+def test_a_mix_refuses_other_numbers_of_layers():
     with pytest.raises(ConfigurationError, match="2 tensors were passed, but the module was"):
         ScalarMix(3)([torch.zeros(1, 2)] * 2)
     with pytest.raises(ConfigurationError, match="Length of initial_scalar_parameters"):
@@ -399,7 +399,7 @@ def test_a_mix_can_be_trained_or_fixed_from_given_weights():
     assert not any(p.requires_grad for p in fixed.parameters())
 
 
-def test_a_normed_mix_counts_masked_words_only():
+def test_a_mix_with_layer_norm_counts_words_only():
     mix = ScalarMix(3, do_layer_norm=True, initial_scalar_parameters=[0.1, 0.2, 0.3])
     tensors = [torch.randn(3, 2, 5) for _ in range(3)]
     mask = torch.tensor([[1, 1], [1, 0], [0, 0]], dtype=torch.bool)
@@ -418,7 +418,7 @@ def row(*ids):
     return [259, *ids, 260] + [261] * (48 - len(ids))
 
 
-def test_tokens_have_allennlps_ids():
+def test_tokens_have_the_ids_of_allennlp():
     indexer = ELMoTokenCharactersIndexer()
     assert indexer.tokens_to_indices(["<S>"], None, "test-elmo") == {"test-elmo": [row(257)]}
     assert indexer.tokens_to_indices(["</S>"]) == {"elmo_tokens": [row(258)]}

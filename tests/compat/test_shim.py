@@ -35,7 +35,7 @@ def run_old_script(name, golden, tmp_path):
     return np.load(tmp_path / "out.npz")
 
 
-def test_an_embedder_in_all_its_ways_gives_the_golden_numbers(golden, tmp_path):
+def test_the_embedder_gives_the_golden_vectors(golden, tmp_path):
     results = run_old_script("old_embedder.py", golden, tmp_path)
     with h5py.File(tmp_path / "out.hdf5") as file:
         assert len(file) == 31
@@ -59,7 +59,7 @@ def test_an_embedder_in_all_its_ways_gives_the_golden_numbers(golden, tmp_path):
         assert not results["activations"][place, :, length:].any()
 
 
-def test_a_tagger_learns_and_its_elmo_gives_the_golden_numbers(golden, tmp_path):
+def test_a_tagger_trains_and_its_elmo_gives_the_golden_vectors(golden, tmp_path):
     results = run_old_script("old_tagger.py", golden, tmp_path)
     for step in range(10):
         for place in range(3):
@@ -69,7 +69,7 @@ def test_a_tagger_learns_and_its_elmo_gives_the_golden_numbers(golden, tmp_path)
     assert losses[-10:].mean() < 0.85 * losses[:10].mean()
 
 
-def test_what_is_not_elmo_is_explained(tmp_path):
+def test_missing_modules_are_explained(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("from allennlp.predictors import Predictor\n")
     assert (
@@ -79,7 +79,7 @@ def test_what_is_not_elmo_is_explained(tmp_path):
     assert "cannot import name 'Seq2SeqEncoder' from 'allennlp.modules'" in run(script).stderr
 
 
-def test_a_script_sees_its_arguments_and_its_neighbours(tmp_path):
+def test_a_script_gets_its_arguments_and_finds_its_modules(tmp_path):
     (tmp_path / "neighbour.py").write_text("NAME = 'next door'\n")
     script = tmp_path / "script.py"
     script.write_text("import sys, neighbour\nprint(__name__, sys.argv[1:], neighbour.NAME)\n")
@@ -90,7 +90,7 @@ def test_a_script_sees_its_arguments_and_its_neighbours(tmp_path):
     assert run(script).stdout == "True\n"
 
 
-def test_allennlp_itself_is_not_replaced_behind_a_programs_back(tmp_path):
+def test_an_imported_allennlp_is_not_replaced(tmp_path):
     (tmp_path / "allennlp.py").write_text("")
     code = "import allennlp, elmokit.compat.allennlp as c; c.install()"
     done = subprocess.run(

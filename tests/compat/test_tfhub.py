@@ -19,7 +19,7 @@ def hub(folder):
     return Module(folder)
 
 
-def test_tokens_give_every_output_by_name(hub, folder):
+def test_the_tokens_signature_gives_every_output(hub, folder):
     found = hub({"tokens": TOKENS, "sequence_len": [3, 1]}, signature="tokens", as_dict=True)
     assert {name: tuple(tensor.shape) for name, tensor in found.items()} == {
         "word_emb": (2, 3, 6), "lstm_outputs1": (2, 3, 12), "lstm_outputs2": (2, 3, 12),
@@ -32,7 +32,7 @@ def test_tokens_give_every_output_by_name(hub, folder):
     np.testing.assert_allclose(found["elmo"][0].detach(), first.mean(0), atol=2e-6)
 
 
-def test_default_is_the_mean_over_real_words_only(hub):
+def test_default_is_the_mean_over_words(hub):
     found = hub({"tokens": TOKENS, "sequence_len": [3, 1]}, signature="tokens", as_dict=True)
     torch.testing.assert_close(found["default"][1], found["elmo"][1, 0])
     torch.testing.assert_close(found["default"][0], found["elmo"][0].mean(0))
@@ -47,17 +47,17 @@ def test_strings_are_split_at_plain_spaces(hub):
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["one"], ["", "one"]])
-def test_inputs_of_size_0_and_1_work(hub, texts):
+def test_empty_and_single_inputs_work(hub, texts):
     found = hub(texts, as_dict=True)
     assert found["default"].shape == (len(texts), 12)
     assert torch.isfinite(found["default"]).all()
 
 
-def test_a_call_does_not_feel_the_one_before(hub):
+def test_calls_are_independent(hub):
     assert torch.equal(hub(["the cat"]), hub(["the cat"]))
 
 
-def test_four_scalars_learn_and_nothing_else(folder):
+def test_only_the_four_scalars_are_trained(folder):
     hub = Module(folder, trainable=True)
     hub(["the cat"]).sum().backward()
     learning = {name: p.numel() for name, p in hub.named_parameters() if p.requires_grad}
@@ -85,6 +85,6 @@ def test_one_string_is_refused(hub):
         (["a"], "words", "signature is 'words', expected 'default' or 'tokens'"),
     ],
 )
-def test_wrong_inputs_are_named(hub, inputs, signature, message):
+def test_invalid_inputs_are_named(hub, inputs, signature, message):
     with pytest.raises(elmokit.InputError, match=message):
         hub(inputs, signature=signature)

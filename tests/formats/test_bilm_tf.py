@@ -34,7 +34,7 @@ def refused(folder, message):
 
 
 @pytest.mark.parametrize("key", ["n_highway", "max_characters_per_token", "n_characters"])
-def test_keys_of_the_encoder_may_be_absent(tmp_path, key):
+def test_options_of_the_char_cnn_have_defaults(tmp_path, key):
     folder = make_folder(tmp_path, n_highway=0)
     expected = elmokit.load(folder).embed(SENTENCES)
     rewrite(folder, lambda options: options["char_cnn"].pop(key))
@@ -42,7 +42,7 @@ def test_keys_of_the_encoder_may_be_absent(tmp_path, key):
 
 
 @pytest.mark.parametrize("key", ["cell_clip", "proj_clip", "use_skip_connections", "n_layers"])
-def test_keys_of_the_readers_may_be_absent(tmp_path, key):
+def test_options_of_the_lstm_have_defaults(tmp_path, key):
     folder = make_folder(tmp_path, n_layers=1, clips=(0, 0), skip=False)
     expected = elmokit.load(folder).embed(SENTENCES)
     rewrite(folder, lambda options: options["lstm"].pop(key))
@@ -55,7 +55,7 @@ def test_training_keys_are_ignored(folder):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-def test_names_that_dump_weights_left_unmapped_are_found(tmp_path, layers):
+def test_names_that_bilm_tf_did_not_map_are_found(tmp_path, layers):
     options = make_options(n_layers=layers)
     weights = make_weights(options, directions=1)
     written = write_files(tmp_path, options | {"bidirectional": False}, weights)
@@ -70,7 +70,7 @@ def test_names_that_dump_weights_left_unmapped_are_found(tmp_path, layers):
     assert_equal(elmokit.load(tmp_path).embed(SENTENCES), expected)
 
 
-def test_one_layer_without_its_number_is_found(tmp_path):
+def test_a_single_layer_without_a_number_is_found(tmp_path):
     options = make_options(n_layers=1)
     weights = make_weights(options)
     expected = elmokit.load(write_files(tmp_path, options, weights)).embed(SENTENCES)
@@ -92,7 +92,7 @@ def test_one_layer_without_its_number_is_found(tmp_path):
         {"directions": 1},
     ],
 )
-def test_there_and_back_loses_no_bit(tmp_path, shape):
+def test_converting_there_and_back_loses_no_bit(tmp_path, shape):
     (tmp_path / "theirs").mkdir()
     source = make_folder(tmp_path / "theirs", **shape)
     elmokit.convert(source, tmp_path / "ours")
@@ -115,26 +115,24 @@ def test_there_and_back_loses_no_bit(tmp_path, shape):
         assert (tmp_path / "back" / "vocab.txt").read_bytes() == vocabulary.read_bytes()
 
 
-def test_what_bilm_tf_cannot_hold_is_refused(tmp_path):
+def test_models_that_bilm_tf_cannot_hold_are_refused(tmp_path):
     (tmp_path / "model").mkdir()
     make_folder(tmp_path / "model", directions=1)
     config = replace(elmokit.load(tmp_path / "model").bilm.config, directions=("backward",))
     backward = elmokit.Pretrained(LanguageModel(elmokit.BiLM(config)))
-    with pytest.raises(FormatError, match="bilm-tf's files hold no model that only reads backward"):
+    with pytest.raises(FormatError, match="bilm-tf's files cannot hold a model with the back"):
         formats.save(backward, tmp_path / "out", format="bilm-tf")
     other = elmokit.Pretrained(
         LanguageModel(elmokit.BiLM(replace(config, directions=("forward",), forget_bias=0.0)))
     )
-    with pytest.raises(
-        FormatError, match=r"adds 1.0 to every forget gate, but this model adds 0.0"
-    ):
+    with pytest.raises(FormatError, match=r"adds 1.0 to all forget gates, but this model adds 0.0"):
         formats.save(other, tmp_path / "out", format="bilm-tf")
     with pytest.raises(InputError, match="bilm-tf's files hold float32 only"):
         elmokit.convert(tmp_path / "model", tmp_path / "out", format="bilm-tf", half=True)
     assert not (tmp_path / "out").exists()
 
 
-def test_a_truncated_file_says_so(folder):
+def test_a_truncated_weights_file_is_refused(folder):
     path = folder / "weights.hdf5"
     os.truncate(path, path.stat().st_size // 2)
     refused(folder, r"weights\.hdf5: cannot be read as HDF5 .*; was the file cut short\?")
@@ -159,7 +157,7 @@ def test_a_wrong_number_of_characters_is_named(folder):
     refused(folder, r"char_embed has the shape \(260, 5\), but the options ask for \(261, 5\)")
 
 
-def test_integers_are_no_weights(folder):
+def test_integer_weights_are_refused(folder):
     with h5py.File(folder / "weights.hdf5", "a") as file:
         del file["CNN/b_cnn_0"]
         file["CNN/b_cnn_0"] = np.zeros(4, np.int32)
@@ -189,15 +187,18 @@ def test_a_huge_declared_shape_is_refused_before_it_is_allocated(folder):
     [
         (lambda o: o["lstm"].pop("n_layers"), "Cell1/LSTMCell/B is there, but the options do not"),
         (lambda o: o["char_cnn"].pop("n_highway"), "CNN_high_0/W_carry is there, but the options"),
-        (lambda o: o.update(bidirectional=False), "RNN_1/.* is there, but the options do not ask"),
+        (
+            lambda o: o.update(bidirectional=False),
+            "RNN_1/.* is there, but the options do not mention",
+        ),
     ],
 )
-def test_a_part_that_the_options_leave_out_is_not_left_out_silently(folder, change, message):
+def test_weights_that_the_options_leave_out_are_refused(folder, change, message):
     rewrite(folder, change)
     refused(folder, message)
 
 
-def test_a_missing_reader_is_not_taken_for_a_model_with_one(folder):
+def test_a_missing_direction_is_refused(folder):
     with h5py.File(folder / "weights.hdf5", "a") as file:
         del file["RNN_1"]
     refused(
@@ -205,14 +206,14 @@ def test_a_missing_reader_is_not_taken_for_a_model_with_one(folder):
     )
 
 
-def test_half_a_softmax_is_refused(tmp_path):
+def test_an_incomplete_softmax_is_refused(tmp_path):
     folder = make_folder(tmp_path, softmax_words=7)
     with h5py.File(folder / "weights.hdf5", "a") as file:
         del file["softmax/b"]
     refused(folder, r"softmax/W and softmax/b have the shapes \(7, 6\) and None, expected")
 
 
-def test_numbers_are_not_taken_from_another_file(folder, tmp_path):
+def test_links_to_other_files_are_refused(folder, tmp_path):
     (tmp_path / "secret").write_bytes(bytes(16))
     with h5py.File(folder / "weights.hdf5", "a") as file:
         del file["CNN/b_cnn_0"]
@@ -220,7 +221,7 @@ def test_numbers_are_not_taken_from_another_file(folder, tmp_path):
     refused(folder, "no dataset called CNN/b_cnn_0, which the options ask for")
 
 
-def test_a_broken_file_never_gives_a_traceback(folder):
+def test_damaged_files_give_one_line_errors(folder):
     whole = (folder / "weights.hdf5").read_bytes()
     random = np.random.default_rng(0)
     refusals = 0
@@ -236,7 +237,7 @@ def test_a_broken_file_never_gives_a_traceback(folder):
     assert refusals > 10
 
 
-def test_the_character_dim_is_16_where_nothing_is_said(tmp_path):
+def test_the_default_character_embedding_size_is_16(tmp_path):
     folder = make_folder(tmp_path)
     rewrite(folder, lambda options: options["char_cnn"].pop("embedding"))
     refused(folder, r"char_embed has the shape \(261, 5\), but the options ask for \(261, 16\)")
@@ -253,16 +254,16 @@ def test_the_character_dim_is_16_where_nothing_is_said(tmp_path):
         ([], r"\(found nothing\)"),
     ],
 )
-def test_another_hdf5_is_called_by_its_name(folder, datasets, message):
+def test_other_hdf5_files_are_named_for_what_they_are(folder, datasets, message):
     with h5py.File(folder / "weights.hdf5", "w") as file:
         for name in datasets:
             file[name] = np.zeros((3, 4), np.float32)
     refused(folder, message)
 
 
-def test_a_word_level_file_needs_its_table(folder):
+def test_a_word_level_file_needs_its_embedding(folder):
     rewrite(folder, lambda options: options.pop("char_cnn"))
-    refused(folder, "no table called embedding, which a word-level model")
+    refused(folder, "no dataset called embedding, which a word-level model")
 
 
 def test_a_word_level_model_needs_its_vocabulary(tmp_path):
@@ -272,7 +273,7 @@ def test_a_word_level_model_needs_its_vocabulary(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [{"characters": False, "table_words": 9}, {"softmax_words": 9}])
-def test_another_models_vocabulary_is_refused(tmp_path, shape):
+def test_the_vocabulary_of_another_model_is_refused(tmp_path, shape):
     folder = make_folder(tmp_path, **shape)
     (folder / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n")
     refused(folder, "the vocabulary has 3 words, but the .* 9 rows; is it the vocabulary of this")
@@ -297,12 +298,12 @@ def test_another_models_vocabulary_is_refused(tmp_path, shape):
         ),
     ],
 )
-def test_wrong_options_are_named(folder, change, message):
+def test_invalid_options_are_named(folder, change, message):
     rewrite(folder, change)
     refused(folder, message)
 
 
-def test_options_that_are_no_json_are_named(folder):
+def test_options_that_are_not_json_are_named(folder):
     (folder / "options.json").write_text("{'lstm': }")
     refused(folder, "options.json: Invalid JSON")
 

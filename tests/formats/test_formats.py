@@ -30,14 +30,14 @@ def assert_same_model(source, folder):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_a_pair_is_taken_in_either_order(folder):
+def test_two_files_are_loaded_in_either_order(folder):
     pair = folder / "options.json", folder / "weights.hdf5"
     assert_same_model(pair, folder)
     assert_same_model(pair[::-1], folder)
     assert_same_model([str(path) for path in pair], folder)
 
 
-def test_a_folder_of_ours_is_the_same_model(folder, tmp_path):
+def test_the_native_format_keeps_the_model(folder, tmp_path):
     elmokit.convert(folder, tmp_path / "ours")
     assert sorted(path.name for path in (tmp_path / "ours").iterdir()) == [
         "README.md", "config.json", "model.safetensors", "vocabulary.txt",
@@ -46,7 +46,7 @@ def test_a_folder_of_ours_is_the_same_model(folder, tmp_path):
 
 
 @pytest.mark.parametrize("inside", ["", "english/", "/absolute/", "../../"])
-def test_a_zip_is_the_same_model_and_writes_nothing_elsewhere(folder, tmp_path, inside):
+def test_a_zip_is_loaded_and_writes_nothing_elsewhere(folder, tmp_path, inside):
     with zipfile.ZipFile(tmp_path / "144.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for path in folder.iterdir():
             archive.write(path, inside + path.name.replace("weights", "model"))
@@ -58,7 +58,7 @@ def test_a_zip_is_the_same_model_and_writes_nothing_elsewhere(folder, tmp_path, 
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="asks Linux what is open")
-def test_a_saved_model_survives_a_loss_of_power(folder, tmp_path, monkeypatch):
+def test_a_saved_model_is_synced_to_disk(folder, tmp_path, monkeypatch):
     synced, fsync = [], os.fsync
     monkeypatch.setattr(
         os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")) or fsync(file)
@@ -71,7 +71,7 @@ def test_a_saved_model_survives_a_loss_of_power(folder, tmp_path, monkeypatch):
     assert synced[-1] == str(tmp_path)  # and its name
 
 
-def test_what_a_model_is_made_of_survives(folder, tmp_path):
+def test_vocabulary_tokenizer_and_card_are_saved(folder, tmp_path):
     source = load(folder, tokenizer="spaces")
     told = elmokit.Pretrained(source.model, source.vocabulary, source.tokenizer, "# A card\n")
     formats.save(told, tmp_path / "ours")
@@ -84,7 +84,7 @@ def test_what_a_model_is_made_of_survives(folder, tmp_path):
     assert load(tmp_path / "ours", tokenizer="characters").tokenizer == "characters"
 
 
-def test_half_precision_on_disk_is_float32_in_memory(folder, tmp_path):
+def test_float16_on_disk_is_float32_in_memory(folder, tmp_path):
     formats.save(load(folder), tmp_path / "half", half=True)
     full = (folder / "weights.hdf5").stat().st_size
     assert (tmp_path / "half" / "model.safetensors").stat().st_size < 0.7 * full
@@ -94,7 +94,7 @@ def test_half_precision_on_disk_is_float32_in_memory(folder, tmp_path):
     np.testing.assert_allclose(vectors, expected, atol=0.02)
 
 
-def test_the_fingerprint_tells_models_apart(folder, tmp_path):
+def test_models_have_different_fingerprints(folder, tmp_path):
     (tmp_path / "other").mkdir()
     make_folder(tmp_path / "other", size=1.1)
     assert load(folder).fingerprint() != load(tmp_path / "other").fingerprint()
@@ -110,21 +110,21 @@ def test_one_file_of_two_is_refused(folder):
     refused("one file of two; give the options file and the weights", folder / "weights.hdf5")
 
 
-def test_two_files_of_a_kind_are_refused(folder):
+def test_two_files_of_one_kind_are_refused(folder):
     path = folder / "options.json"
     refused("is text.*expected one options file .JSON. and one weights file", path, path)
 
 
-def test_what_is_not_there_is_refused(tmp_path):
+def test_a_missing_path_is_refused(tmp_path):
     refused("nothing: no such file or folder", tmp_path / "nothing")
 
 
-def test_an_address_is_not_fetched():
+def test_a_url_is_not_downloaded():
     address = "https://example.org/elmo/options.json"
     refused("nothing is downloaded here; download the file, then give its path", address)
 
 
-def test_an_address_is_looked_up_among_the_users_files(folder, monkeypatch):
+def test_a_url_is_looked_up_among_the_users_files(folder, monkeypatch):
     monkeypatch.setenv("ELMOKIT_MODELS", str(folder))
     address = "https://example.org/elmo/"
     assert_same_model([address + "options.json", address + "weights.hdf5"], folder)
@@ -148,12 +148,12 @@ def test_a_folder_with_two_models_is_refused(folder):
         (b"\x00\x01\x02", "this is a binary file of another kind"),
     ],
 )
-def test_another_file_is_called_by_its_name(tmp_path, content, message):
+def test_other_files_are_named_for_what_they_are(tmp_path, content, message):
     (tmp_path / "file").write_bytes(content)
     refused(message, tmp_path / "file")
 
 
-def test_a_broken_zip_is_refused(folder, tmp_path):
+def test_a_damaged_zip_is_refused(folder, tmp_path):
     path = tmp_path / "model.zip"
     with zipfile.ZipFile(path, "w") as archive:
         archive.write(folder / "options.json", "options.json")
@@ -188,7 +188,7 @@ def test_a_zip_of_two_models_is_refused(folder, tmp_path):
     refused("two.zip: has two files called options.json; unpack it", path)
 
 
-def test_what_a_mac_adds_to_a_zip_is_passed_over(folder, tmp_path):
+def test_what_macos_adds_to_a_zip_is_ignored(folder, tmp_path):
     path = tmp_path / "mac.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for file in folder.iterdir():
@@ -197,13 +197,13 @@ def test_what_a_mac_adds_to_a_zip_is_passed_over(folder, tmp_path):
     assert_same_model([path], folder)
 
 
-def test_a_neighbours_vocabulary_is_not_taken(tmp_path):
+def test_a_character_model_ignores_a_vocabulary_beside_it(tmp_path):
     folder = make_folder(tmp_path)
     (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n")
     assert load(folder).vocabulary is None
 
 
-def test_marks_that_editors_leave_are_passed_over(folder):
+def test_byte_order_marks_are_ignored(folder):
     for name in ("options.json", "vocab.txt"):
         path = folder / name
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
@@ -217,7 +217,7 @@ def test_a_saved_model_can_be_read_by_others(folder, tmp_path):
     assert modes == {(tmp_path / "plain").stat().st_mode & 0o777}
 
 
-def test_the_way_through_bilm_tf_keeps_splitter_and_card(folder, tmp_path):
+def test_the_bilm_tf_format_keeps_tokenizer_and_card(folder, tmp_path):
     source = load(folder, tokenizer="spaces")
     told = elmokit.Pretrained(source.model, source.vocabulary, "spaces", "# A card\n")
     formats.save(told, tmp_path / "theirs", format="bilm-tf")
@@ -231,12 +231,12 @@ def test_a_file_pair_can_be_converted(folder, tmp_path):
     assert_same_model([tmp_path / "ours"], folder)
 
 
-def test_an_unknown_splitter_is_refused(folder):
+def test_an_unknown_tokenizer_is_refused(folder):
     with pytest.raises(ConfigError, match="no tokenizer is called 'nltk'"):
         load(folder, tokenizer="nltk")
 
 
-def test_nothing_is_written_over(folder, tmp_path):
+def test_no_existing_folder_is_overwritten(folder, tmp_path):
     with pytest.raises(InputError, match="model: exists already; give the name of a new folder"):
         elmokit.convert(folder, folder)
     with pytest.raises(InputError, match="nowhere is not a folder; make it first"):
@@ -257,14 +257,14 @@ def test_a_missing_weights_file_is_refused(ours):
     refused("no options file", ours)
 
 
-def test_integers_are_no_weights(ours):
+def test_integer_weights_are_refused(ours):
     tensors = safetensors.torch.load_file(ours / "model.safetensors")
     tensors["softmax.bias"] = tensors["softmax.bias"].to(torch.int8)
     safetensors.torch.save_file(tensors, ours / "model.safetensors")
     refused("softmax.bias has the type I8, expected F32 or F16", ours)
 
 
-def test_a_cut_safetensors_file_is_refused(ours):
+def test_a_truncated_safetensors_file_is_refused(ours):
     path = ours / "model.safetensors"
     os.truncate(path, path.stat().st_size // 2)
     refused(r"model\.safetensors: cannot be read as safetensors .*; was the file cut short\?", ours)
@@ -275,13 +275,13 @@ def test_a_cut_safetensors_file_is_refused(ours):
     [
         (lambda c: c["bilm"].update(cell_dim=13), r"has the shape \(48, 6\), expected \(52, 6\)"),
         (lambda c: c["bilm"].update(layers=3), "no tensor called bilm.readers.0.layers.2"),
-        (lambda c: c.update(softmax_words=None), "a tensor called softmax.bias that the model"),
+        (lambda c: c.update(softmax_words=None), "a tensor called softmax.bias, which the model"),
         (lambda c: c.update(version=2), "config.json: version: Input should be 1"),
         (lambda c: c.update(format="x"), "expected the config.json of an elmokit model"),
         (lambda c: c.update(softmax_words=9, softmax_cutoffs=[5, 4]), "expected rising numbers"),
         (lambda c: c["bilm"].update(dim=0), "bilm: projection_size is 0, expected 1 to"),
         (lambda c: c.pop("bilm"), "bilm: Field required"),
-        (lambda c: c.update(softmax_words=-5), "softmax_words is -5, expected 1 or more"),
+        (lambda c: c.update(softmax_words=-5), "softmax_words is -5, expected 1 to"),
         (lambda c: c.update(split="nltk"), "config.json: .*no tokenizer is called 'nltk'"),
         (
             lambda c: c["bilm"].update(dim="6"),
@@ -293,7 +293,7 @@ def test_a_cut_safetensors_file_is_refused(ours):
         ),
     ],
 )
-def test_a_config_of_another_model_is_refused(ours, change, message):
+def test_the_config_of_another_model_is_refused(ours, change, message):
     config = json.loads((ours / "config.json").read_text())
     change(config)
     (ours / "config.json").write_text(json.dumps(config))

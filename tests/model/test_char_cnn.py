@@ -15,7 +15,7 @@ def chars_of(words, width=50):
 
 
 @given(st.lists(st.text(max_size=60), min_size=1, max_size=40), st.randoms())
-def test_a_word_does_not_feel_its_neighbours_not_even_in_its_bits(words, random):
+def test_a_words_bits_do_not_depend_on_other_words(words, random):
     torch.manual_seed(0)
     encoder = CharacterEncoder(CONFIG, dim=6)
     chosen = random.choice(words)
@@ -25,7 +25,7 @@ def test_a_word_does_not_feel_its_neighbours_not_even_in_its_bits(words, random)
     assert torch.equal(together, alone)
 
 
-def test_at_the_published_size_a_word_keeps_its_bits_too():
+def test_at_the_published_size_bits_do_not_depend_on_other_words():
     small = SIZES["small"]
     encoder = CharacterEncoder(small.characters, small.projection_size)
     words = [f"word{'s' * (k % 30)}{k}" for k in range(100)]
@@ -35,7 +35,7 @@ def test_at_the_published_size_a_word_keeps_its_bits_too():
             assert torch.equal(encoder(chars_of([words[k], "x"]))[0], together[k])
 
 
-def test_the_cut_of_the_padding_changes_nothing():
+def test_cutting_padding_changes_nothing():
     """The long word keeps all positions; a plain convolution over all of them agrees."""
     encoder = CharacterEncoder(CONFIG, dim=6)
     chars = chars_of(["a", "ab" * 30, "word", ""])
@@ -50,7 +50,7 @@ def test_the_cut_of_the_padding_changes_nothing():
     torch.testing.assert_close(encoder(chars), encoder.projection(expected))
 
 
-def test_learning_and_using_give_the_same_vectors():
+def test_training_and_inference_give_the_same_vectors():
     encoder = CharacterEncoder(CONFIG, dim=6)
     chars = chars_of(["a", "word", "longer words", "x" * 60])
     with torch.no_grad():
@@ -58,24 +58,24 @@ def test_learning_and_using_give_the_same_vectors():
     torch.testing.assert_close(encoder(chars), used)
 
 
-def test_padding_never_learns():
+def test_padding_gets_no_gradient():
     encoder = CharacterEncoder(CONFIG, dim=6)
     encoder(chars_of(["a", "b"])).sum().backward()
     assert encoder.embedding.weight.grad is not None
     assert not encoder.embedding.weight.grad[0].any()
 
 
-def test_a_closed_gate_lets_the_vector_through():
+def test_a_closed_highway_gate_passes_the_vector():
     highway = Highway(3)
     x = torch.randn(2, 3)
     torch.nn.init.constant_(highway.gate.bias, -100.0)
     torch.testing.assert_close(highway(x), x)
     torch.nn.init.constant_(highway.gate.bias, 100.0)
-    torch.testing.assert_close(highway(x), torch.relu(highway.rework(x)))
+    torch.testing.assert_close(highway(x), torch.relu(highway.transform(x)))
 
 
 @pytest.mark.parametrize("dim", [64, 6])
-def test_the_projection_is_there_only_where_sizes_differ(dim):
+def test_there_is_a_projection_only_where_sizes_differ(dim):
     encoder = CharacterEncoder(CONFIG, dim=dim)
     assert (encoder.projection is None) == (dim == 64)
     assert encoder(chars_of(["a"])).shape == (1, dim)

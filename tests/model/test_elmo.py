@@ -34,7 +34,7 @@ def ids_of(sentences, width=20):
     return torch.from_numpy(ids)
 
 
-def test_two_mixes_come_from_one_run(bilm):
+def test_two_mixes_share_one_run_of_the_bilm(bilm):
     elmo = Elmo(bilm, mixes=2, dropout=0.0)
     with torch.no_grad():
         elmo.mixes[1].weights.copy_(torch.tensor([0.0, 0.0, 50.0]))
@@ -47,7 +47,7 @@ def test_two_mixes_come_from_one_run(bilm):
     assert not mixed.vectors[0][~mixed.mask].any()
 
 
-def test_words_ids_and_batches_are_the_same_text(bilm):
+def test_words_ids_and_batches_give_the_same_vectors(bilm):
     elmo = Elmo(bilm, dropout=0.0)
     batch = Batch.from_sentences(SENTENCES, CharacterIndexer(20))
     expected = elmo(SENTENCES).vectors[0]
@@ -55,7 +55,7 @@ def test_words_ids_and_batches_are_the_same_text(bilm):
     torch.testing.assert_close(elmo(ids_of(SENTENCES)).vectors[0], expected)
 
 
-def test_four_dimensions_are_three_dimensions_folded(bilm):
+def test_extra_dimensions_of_ids_are_kept(bilm):
     elmo = Elmo(bilm, dropout=0.0)
     ids = ids_of([*SENTENCES, ["more"], ["and", "more"], ["x"]])
     flat = elmo(ids)
@@ -74,13 +74,13 @@ def test_boundaries_can_be_kept(bilm):
     assert kept.vectors[0][2, :2].abs().sum(1).min() > 0
 
 
-def test_a_frozen_bilm_leaves_no_graph_and_only_the_mix_learns(bilm):
+def test_only_the_mix_is_trained_with_a_frozen_bilm(bilm):
     elmo = Elmo(bilm)
     elmo(SENTENCES).vectors[0].sum().backward()
     learning = {name for name, p in elmo.named_parameters() if p.requires_grad}
     assert learning == {"mixes.0.weights", "mixes.0.scale"}
     assert all(parameter.grad is None for parameter in bilm.parameters())
-    layers, state = elmo._read(Batch.from_sentences(SENTENCES, CharacterIndexer(20)), None)
+    layers, state = elmo._run_bilm(Batch.from_sentences(SENTENCES, CharacterIndexer(20)), None)
     assert not layers.requires_grad
     assert not state.cell.requires_grad
 
@@ -88,7 +88,7 @@ def test_a_frozen_bilm_leaves_no_graph_and_only_the_mix_learns(bilm):
 @pytest.mark.parametrize(
     ("mix", "readers", "encoder"), [*itertools.product([True, False], repeat=3)]
 )
-def test_each_switch_trains_its_part_and_no_other(bilm, mix, readers, encoder):
+def test_each_part_is_trained_only_if_chosen(bilm, mix, readers, encoder):
     elmo = Elmo(bilm, train_mix=mix, train_lstms=readers, train_char_cnn=encoder)
     loss = elmo(SENTENCES).vectors[0].square().sum()
     if not (mix or readers or encoder):
@@ -104,7 +104,7 @@ def test_each_switch_trains_its_part_and_no_other(bilm, mix, readers, encoder):
     assert set(learnt(bilm.encoder)) == {encoder}
 
 
-def test_dropout_is_for_training(bilm):
+def test_dropout_applies_in_training_only(bilm):
     elmo = Elmo(bilm, dropout=0.5)
     assert (elmo(SENTENCES).vectors[0][0] == 0).float().mean() > 0.2
     elmo.eval()
@@ -118,7 +118,7 @@ def test_chosen_layers_are_mixed(bilm):
 
 
 @pytest.mark.parametrize("way", ["bilm-tf", "allennlp"])
-def test_the_ancestors_count_other_words_when_they_normalise(bilm, way):
+def test_bilm_tf_and_allennlp_normalise_over_different_words(bilm, way):
     mixed = Elmo(bilm, dropout=0.0, normalize=way, layers=[1])(SENTENCES).vectors[0]
     batch = Batch.from_sentences(SENTENCES, CharacterIndexer(20))
     layer = bilm(batch)[0][1]
@@ -127,20 +127,20 @@ def test_the_ancestors_count_other_words_when_they_normalise(bilm, way):
     torch.testing.assert_close(mixed[0], expected)
 
 
-def test_the_penalty_is_that_of_all_mixes(bilm):
+def test_the_penalty_sums_over_mixes(bilm):
     elmo = Elmo(bilm, mixes=2, l2=0.5, weights=[1.0, 1.0, 0.0])
     assert elmo.penalty().item() == pytest.approx(2.0)
     assert elmo.layer_weights()[0] == pytest.approx([0.4223, 0.4223, 0.1554], abs=1e-4)
 
 
-def test_a_state_is_carried_only_by_hand(bilm):
+def test_a_state_is_carried_only_if_given(bilm):
     elmo = Elmo(bilm, dropout=0.0)
     first = elmo(SENTENCES)
     assert torch.equal(elmo(SENTENCES).vectors[0], first.vectors[0])
     assert not torch.equal(elmo(SENTENCES, first.state).vectors[0], first.vectors[0])
 
 
-def test_a_nan_is_named_by_its_sentence(bilm):
+def test_a_nan_is_reported_with_its_sentence(bilm):
     with torch.no_grad():
         bilm.encoder.embedding.weight[ord("q") + 1] = float("nan")
     elmo = Elmo(bilm)
@@ -151,7 +151,7 @@ def test_a_nan_is_named_by_its_sentence(bilm):
 
 
 @pytest.mark.parametrize("trained", [True, False])
-def test_batches_without_words_pass(bilm, trained):
+def test_batches_without_words_work(bilm, trained):
     elmo = Elmo(bilm, train_lstms=trained, normalize="bilm-tf")
     elmo([]).vectors[0].sum().backward()
     assert elmo(torch.zeros(0, 5, 20, dtype=torch.long)).vectors[0].shape == (0, 5, 12)
@@ -161,7 +161,7 @@ def test_batches_without_words_pass(bilm, trained):
 
 
 @pytest.mark.parametrize("trained", [True, False])
-def test_half_precision_around_it_changes_nothing_inside(bilm, trained):
+def test_autocast_around_elmo_changes_nothing(bilm, trained):
     elmo = Elmo(bilm, dropout=0.0, train_lstms=trained, train_char_cnn=trained)
     expected = elmo(SENTENCES).vectors[0]
     with torch.autocast("cpu", torch.float16):
@@ -170,7 +170,7 @@ def test_half_precision_around_it_changes_nothing_inside(bilm, trained):
     found.sum().backward()
 
 
-def test_layers_that_are_never_run_do_not_learn(bilm):
+def test_layers_that_are_not_run_are_not_trained(bilm):
     elmo = Elmo(bilm, layers=[0, 1], train_lstms=True)
     elmo(SENTENCES).vectors[0].sum().backward()
     assert all(p.grad is not None for p in elmo.parameters() if p.requires_grad)
@@ -190,7 +190,7 @@ def test_a_word_level_model_takes_batches():
     )
     batch = Batch.from_sentences([["cat", "dog"]], WordIndexer(vocabulary))
     assert Elmo(bilm)(batch).vectors[0].shape == (1, 2, 12)
-    with pytest.raises(InputError, match="a word-level model knows its words only by"):
+    with pytest.raises(InputError, match="this is a word-level model, whose vocabulary"):
         Elmo(bilm)([["cat"]])
 
 
@@ -199,16 +199,16 @@ def test_a_word_level_model_takes_batches():
     [
         ({"mixes": 0}, "mixes is 0"),
         ({"dropout": 1.0}, "dropout is 1.0"),
-        ({"layers": [3]}, r"layers is \[3\], expected some of 0 to 2"),
+        ({"layers": [3]}, r"layers is \[3\], expected one or more of 0 to 2"),
         ({"layers": []}, r"layers is \[\]"),
     ],
 )
-def test_options_that_cannot_be_are_refused(bilm, options, message):
+def test_impossible_options_are_refused(bilm, options, message):
     with pytest.raises(ConfigError, match=message):
         Elmo(bilm, **options)
 
 
-def test_ids_of_another_width_are_refused(bilm):
+def test_ids_of_another_max_characters_are_refused(bilm):
     with pytest.raises(
         InputError, match=r"the shape \(1, 2, 50\), expected \(sentences, words, 20"
     ):
@@ -228,7 +228,7 @@ def _train_a_share(rank, folder):
     torch.distributed.destroy_process_group()
 
 
-def test_two_processes_learn_what_one_learns_from_both(tmp_path):
+def test_distributed_training_equals_training_in_one_process(tmp_path):
     torch.multiprocessing.spawn(_train_a_share, args=(str(tmp_path),), nprocs=2)
     torch.manual_seed(0)
     elmo = Elmo(BiLM(CONFIG), dropout=0.0, train_lstms=True, train_char_cnn=True)

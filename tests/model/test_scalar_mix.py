@@ -8,7 +8,7 @@ from elmokit.model.scalar_mix import ScalarMix
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]], dtype=torch.bool)
 
 
-def test_the_mix_is_the_papers_equation():
+def test_the_mix_follows_the_equation_of_the_paper():
     layers = torch.randn(3, 2, 5, 7)
     mix = ScalarMix(3, weights=[0.1, 0.3, 0.5], scale=1.1)
     shares = np.exp([0.1, 0.3, 0.5]) / np.exp([0.1, 0.3, 0.5]).sum()
@@ -18,13 +18,13 @@ def test_the_mix_is_the_papers_equation():
     np.testing.assert_allclose(mix.layer_weights.detach(), shares, atol=1e-6)
 
 
-def test_it_starts_as_the_mean():
+def test_the_initial_mix_is_the_mean():
     layers = torch.randn(3, 2, 5, 7)
     torch.testing.assert_close(ScalarMix(3)(layers, torch.ones(2, 5)), layers.mean(0))
 
 
 @pytest.mark.parametrize("way", ["bilm-tf", "allennlp"])
-def test_the_ancestors_normalise_over_the_whole_batch(way):
+def test_bilm_tf_and_allennlp_normalise_over_the_batch(way):
     layers = torch.randn(3, 3, 4, 6) * 3 + 1
     mix = ScalarMix(3, weights=[0.2, 0.4, 0.6], scale=0.88, normalize=way)
     normal = []
@@ -36,7 +36,7 @@ def test_the_ancestors_normalise_over_the_whole_batch(way):
     np.testing.assert_allclose(mix(layers, MASK).detach(), expected, atol=2e-6)
 
 
-def test_per_token_normalisation_does_not_feel_neighbours():
+def test_normalising_per_token_does_not_depend_on_the_batch():
     layers = torch.randn(2, 3, 4, 6) * 3 + 1
     mix = ScalarMix(2, normalize="token")
     alone = mix(layers[:, 1:2, 2:3], MASK[1:2, 2:3])
@@ -46,7 +46,7 @@ def test_per_token_normalisation_does_not_feel_neighbours():
     torch.testing.assert_close(one.var(2, unbiased=False), torch.ones(3, 4), atol=1e-4, rtol=0)
 
 
-def test_the_penalty_is_on_the_weights_alone():
+def test_the_penalty_leaves_out_the_scale():
     mix = ScalarMix(3, weights=[1.0, 2.0, 3.0], scale=5.0, l2=0.01)
     mix.penalty().backward()
     assert mix.penalty().item() == pytest.approx(0.14)
@@ -54,7 +54,7 @@ def test_the_penalty_is_on_the_weights_alone():
     assert mix.scale.grad is None
 
 
-def test_fixed_weights_do_not_learn():
+def test_fixed_weights_are_not_trained():
     mix = ScalarMix(2, weights=[1.0, 0.0], trainable=False)
     assert not any(parameter.requires_grad for parameter in mix.parameters())
 
@@ -68,6 +68,6 @@ def test_fixed_weights_do_not_learn():
         (lambda: ScalarMix(3)(torch.zeros(2, 1, 1, 4), MASK), "2 layers were given to a mix of 3"),
     ],
 )
-def test_a_mix_that_cannot_be_is_refused(make, message):
+def test_impossible_mixes_are_refused(make, message):
     with pytest.raises(ConfigError, match=message):
         make()

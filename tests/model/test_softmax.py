@@ -24,7 +24,7 @@ def case():
     return vectors, torch.randint(0, 30, (40,)), weight, bias
 
 
-def test_over_every_word_the_sampled_loss_is_the_full_softmax(case):
+def test_sampling_every_word_gives_the_full_softmax(case):
     vectors, targets, weight, bias = case
     sampled = sampled_loss(
         vectors, targets, weight, bias, NegativeSample.entire_vocabulary(30, like=vectors)
@@ -37,7 +37,7 @@ def test_over_every_word_the_sampled_loss_is_the_full_softmax(case):
         torch.testing.assert_close(mine, other)
 
 
-def test_the_sampled_loss_is_what_tensorflow_computes(case):
+def test_the_sampled_loss_equals_tensorflows(case):
     vectors, targets, weight, bias = case
     sample = sample_negatives(30, 12, torch.Generator().manual_seed(3))
     ours = sampled_loss(vectors, targets, weight, bias, sample)
@@ -53,7 +53,7 @@ def test_the_sampled_loss_is_what_tensorflow_computes(case):
         torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-6)
 
 
-def test_a_sample_has_distinct_words_in_range_and_honest_expectations():
+def test_negative_samples_are_distinct_and_as_frequent_as_expected():
     words, negatives, rounds = 50, 10, 2000
     generator = torch.Generator().manual_seed(0)
     often, expected = torch.zeros(words), torch.zeros(words)
@@ -68,26 +68,26 @@ def test_a_sample_has_distinct_words_in_range_and_honest_expectations():
     torch.testing.assert_close(often / rounds, expected / rounds, atol=0.05, rtol=0)
 
 
-def test_loss_in_parts_is_the_loss(case, monkeypatch):
+def test_blocks_do_not_change_the_loss(case, monkeypatch):
     vectors, targets, weight, bias = case
     sample = sample_negatives(30, 12, torch.Generator().manual_seed(3))
     whole = sampled_loss(vectors, targets, weight, bias, sample)
     grads = torch.autograd.grad(whole, (vectors, weight, bias))
-    monkeypatch.setattr("elmokit.model.softmax._LEAST_ROWS", 5)
-    monkeypatch.setattr("elmokit.model.softmax._LOGITS_AT_ONCE", 0)
+    monkeypatch.setattr("elmokit.model.softmax._MIN_ROWS_PER_BLOCK", 5)
+    monkeypatch.setattr("elmokit.model.softmax._LOGITS_PER_BLOCK", 0)
     parts = sampled_loss(vectors, targets, weight, bias, sample)
     torch.testing.assert_close(whole, parts)
     for one, two in zip(grads, torch.autograd.grad(parts, (vectors, weight, bias)), strict=True):
         torch.testing.assert_close(one, two)
 
 
-def test_likelihoods_in_parts_are_those_of_the_whole_table(monkeypatch):
+def test_blocks_do_not_change_likelihoods(monkeypatch):
     softmax = Softmax(50, 8).double()
     torch.nn.init.normal_(softmax.bias)
     vectors, targets = torch.randn(23, 8).double(), torch.randint(50, (23,))
     expected = softmax(vectors)[torch.arange(23), targets]
-    monkeypatch.setattr("elmokit.model.softmax._LEAST_ROWS", 5)
-    monkeypatch.setattr("elmokit.model.softmax._LOGITS_AT_ONCE", 0)
+    monkeypatch.setattr("elmokit.model.softmax._MIN_ROWS_PER_BLOCK", 5)
+    monkeypatch.setattr("elmokit.model.softmax._LOGITS_PER_BLOCK", 0)
     torch.testing.assert_close(softmax.log_likelihood(vectors, targets), expected)
     assert softmax.log_likelihood(vectors[:0], targets[:0]).shape == (0,)
     far = torch.full((2, 8), 1e4).double()
@@ -95,7 +95,7 @@ def test_likelihoods_in_parts_are_those_of_the_whole_table(monkeypatch):
 
 
 @pytest.mark.parametrize("softmax", [Softmax(23, 16), AdaptiveSoftmax(23, 16, (5, 12))])
-def test_probabilities_are_one_in_all_and_those_of_the_targets(softmax):
+def test_probabilities_sum_to_one_and_match_likelihoods(softmax):
     vectors, targets = torch.randn(7, 16), torch.arange(7) * 3
     with torch.no_grad():
         logs = softmax(vectors)

@@ -1,4 +1,4 @@
-"""InferenceSession, writing and converting models in every supported format."""
+"""Loading, saving and converting models in every supported format."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ __all__ = ["Pretrained", "convert", "load", "save"]
 
 Format = Literal["elmokit", "bilm-tf"]
 
-ENGLISH = Path(__file__).parents[1] / "english"  # the model that ships
+ENGLISH = Path(__file__).parents[1] / "english"  # the model in the package
 
 _SIGNATURES = {
     b"\x89HDF\r\n\x1a\n": "an HDF5 file",
@@ -39,11 +39,11 @@ def load(
 ) -> Pretrained:
     """The model of a folder, a zip, or an options and a weights file in either order.
 
-    Without any of these it is the English model that ships.
-    `tokenizer` names how raw text is split, where the model's own way is not known or not wanted.
+    Without any of these it is the English model in the package. `tokenizer` replaces the one that
+    is stored with the model.
     """
     if source is None and not ENGLISH.is_dir():
-        raise FormatError("no model ships with this copy of elmokit; name a folder or files")
+        raise FormatError("this copy of elmokit has no English model; name a folder or files")
     first = ENGLISH if source is None else _existing(source)
     if weights is not None:
         return _load_pair(first, _existing(weights), tokenizer)
@@ -69,7 +69,7 @@ def save(
     format: Format = "elmokit",
     half: bool = False,
 ) -> None:
-    """A model as a new folder, which appears only when whole; `half` rounds it to float16."""
+    """Save a model as a new folder, which appears only when complete; `half` means float16."""
     target = Path(target)
     if target.exists():
         raise InputError(f"{target}: exists already; give the name of a new folder")
@@ -100,12 +100,12 @@ def convert(
     tokenizer: str | None = None,
     half: bool = False,
 ) -> None:
-    """A model of any format as a folder of the format asked for; without loss, but for `half`."""
+    """Save a model of any format in another format; without loss, except for `half`."""
     save(load(source, weights, tokenizer=tokenizer), target, format=format, half=half)
 
 
 def _load_folder(folder: Path, tokenizer: str | None) -> Pretrained:
-    if (folder / "model" / native.CONFIG).is_file():  # a pretraining run: its best model
+    if (folder / "model" / native.CONFIG).is_file():  # the best model of a pretraining run
         folder = folder / "model"
     if (folder / native.CONFIG).is_file() and (folder / native.WEIGHTS).is_file():
         return native.read_native(folder, tokenizer=tokenizer)
@@ -114,8 +114,10 @@ def _load_folder(folder: Path, tokenizer: str | None) -> Pretrained:
             f"{folder}: this pretraining run has not saved a model yet; it saves the first one "
             "after its first validation (see validation_interval in settings.toml)"
         )
-    options = _only(folder, sorted(folder.glob("*options*.json")), "options file (*options*.json)")
-    weights = _only(
+    options = _single(
+        folder, sorted(folder.glob("*options*.json")), "options file (*options*.json)"
+    )
+    weights = _single(
         folder, sorted([*folder.glob("*.hdf5"), *folder.glob("*.h5")]), "weights file (*.hdf5)"
     )
     return _load_pair(options, weights, tokenizer)
@@ -124,13 +126,13 @@ def _load_folder(folder: Path, tokenizer: str | None) -> Pretrained:
 def _load_pair(first: Path, second: Path, tokenizer: str | None) -> Pretrained:
     kinds = {_kind(path): path for path in (first, second)}
     if set(kinds) != {"an HDF5 file", "text"}:
-        found = ", ".join(f"{path} is {_kind(path)}" for path in (first, second))
-        raise FormatError(f"{found}; expected one options file (JSON) and one weights file (HDF5)")
+        files = ", ".join(f"{path} is {_kind(path)}" for path in (first, second))
+        raise FormatError(f"{files}; expected one options file (JSON) and one weights file (HDF5)")
     return read_bilm_tf(kinds["text"], kinds["an HDF5 file"], tokenizer=tokenizer)
 
 
 def _load_zip(path: Path, tokenizer: str | None) -> Pretrained:
-    """The model of a zip, as the NLPL repository ships them."""
+    """The model in a zip archive, as in the NLPL repository."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             with zipfile.ZipFile(path) as archive:
@@ -140,7 +142,10 @@ def _load_zip(path: Path, tokenizer: str | None) -> Pretrained:
             raise FormatError(
                 f"{path}: cannot be unpacked ({error}); was the file cut short?"
             ) from None
-        except (NotImplementedError, RuntimeError) as error:  # unknown packing, a password
+        except (
+            NotImplementedError,
+            RuntimeError,
+        ) as error:  # an unknown compression, or a password
             raise FormatError(
                 f"{path}: cannot be unpacked ({error}); unpack it and give its folder"
             ) from None
@@ -149,12 +154,12 @@ def _load_zip(path: Path, tokenizer: str | None) -> Pretrained:
 
 
 def _unpack(archive: zipfile.ZipFile, folder: Path, path: Path) -> None:
-    """The files of a model, by their last names only: never a path of the archive's choosing."""
-    wanted = (".json", ".hdf5", ".h5", ".txt", ".safetensors", ".md")
+    """Unpack the files of a model by their bare names, so that none is written elsewhere."""
+    extensions = (".json", ".hdf5", ".h5", ".txt", ".safetensors", ".md")
     members = {}
     for member in archive.infolist():
         name = Path(member.filename).name
-        if member.is_dir() or name.startswith(".") or not name.endswith(wanted):
+        if member.is_dir() or name.startswith(".") or not name.endswith(extensions):
             continue
         if name in members:
             raise FormatError(
@@ -165,22 +170,24 @@ def _unpack(archive: zipfile.ZipFile, folder: Path, path: Path) -> None:
     if declared > max(2**26, 100 * path.stat().st_size):
         raise FormatError(
             f"{path}: declares {declared:,} bytes in a file of {path.stat().st_size:,}; "
-            "it is not what it seems"
+            "it is damaged or malicious"
         )
     for name, member in members.items():
         with archive.open(member) as packed, open(folder / name, "wb") as plain:
             shutil.copyfileobj(packed, plain, 2**20)
 
 
-def _only(folder: Path, paths: list[Path], what: str) -> Path:
+def _single(folder: Path, paths: list[Path], description: str) -> Path:
     if len(paths) == 1:
         return paths[0]
     if paths:
         names = ", ".join(path.name for path in paths)
-        raise FormatError(f"{folder}: more than one {what}: {names}; give the two files by name")
-    found = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+        raise FormatError(
+            f"{folder}: more than one {description}: {names}; give the two files by name"
+        )
+    names = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
     raise FormatError(
-        f"{folder}: no {what}; found {found}. Expected an elmokit folder "
+        f"{folder}: no {description}; found {names}. Expected an elmokit folder "
         "(config.json, model.safetensors) or options.json with weights.hdf5"
     )
 

@@ -1,110 +1,282 @@
-"""The HDF5 weights of bilm-tf and AllenNLP."""
+"""The options.json and HDF5 weights of bilm-tf and AllenNLP."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Literal
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from elmokit.config import BiLMConfig, CharacterConfig
+from elmokit.config import BiLMConfig, CharacterConfig, Direction, read_record
 from elmokit.errors import ConfigError, FormatError, InputError
-from elmokit.formats.bilm_tf_options import Options, read_options, write_options
-from elmokit.formats.pretrained import Pretrained
+from elmokit.formats.pretrained import DEFAULT_TOKENIZER, Pretrained
 from elmokit.model.bilm import BiLM, LanguageModel
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
-from elmokit.vocab import read_vocabulary
+from elmokit.vocab import CharacterIndexer, read_vocabulary
 
 Array = npt.NDArray[np.float32]
 
-# A compressed file may declare more than its own size, but weights hardly compress.
-_LARGEST_EXPANSION = 20
+# A compressed file may declare more bytes than it has, but weights hardly compress.
+_MAX_EXPANSION = 20
 
 
 def read_bilm_tf(options: Path, weights: Path, *, tokenizer: str | None = None) -> Pretrained:
-    """The model of an options and a weights file, with the vocab.txt beside if it has words."""
-    described = read_options(options)
-    with _explaining(weights), h5py.File(weights, "r") as file:
-        stored = _stored(file)
-        _refuse_other_hdf5(stored, file, weights)
-        config = _config(described, stored, options, weights)
+    """The model in an options and a weights file, with the vocab.txt beside it if needed."""
+    description = read_options(options)
+    with _explaining_hdf5_errors(weights), h5py.File(weights, "r") as file:
+        stored = _find_datasets(file)
+        _check_kind(stored, file, weights)
+        config = _config(description, stored, options, weights)
         words = _softmax_words(stored, weights)
-        wanted = [*_datasets(config, softmax_words=words)]
-        found = {dataset.name: _find(stored, dataset, weights) for dataset in wanted}
-        _refuse_more_than_wanted(stored, found, weights)
-        _refuse_more_than_the_file(stored, found, weights)
+        datasets = [*_datasets(config, softmax_words=words)]
+        names = {dataset.name: _find(stored, dataset, weights) for dataset in datasets}
+        _check_extra_datasets(stored, names, weights)
+        _check_size(stored, names, weights)
         tensors = {}
-        for dataset in wanted:
-            array = np.asarray(stored[found[dataset.name]][()], np.float32)
-            for name, ours in zip(dataset.parameters, dataset.ours(array), strict=True):
-                tensors[name] = torch.from_numpy(ours).contiguous()  # torch turns with all cores
+        for dataset in datasets:
+            array = np.asarray(stored[names[dataset.name]][()], np.float32)
+            for name, ours in zip(dataset.parameters, dataset.to_ours(array), strict=True):
+                tensors[name] = torch.from_numpy(
+                    ours
+                ).contiguous()  # torch transposes with all cores
     with torch.device("meta"):
         softmax = None if words is None else Softmax(words, config.projection_size)
         model = LanguageModel(BiLM(config), softmax)
     model.load_state_dict(tensors, assign=True)
-    beside = weights.parent / "vocab.txt"
+    vocabulary_path = weights.parent / "vocab.txt"
     has_words = words is not None or config.vocabulary_size is not None
-    vocabulary = read_vocabulary(beside) if has_words and beside.is_file() else None
+    vocabulary = (
+        read_vocabulary(vocabulary_path) if has_words and vocabulary_path.is_file() else None
+    )
     return Pretrained(
-        model, vocabulary, tokenizer or described.elmokit.split, described.elmokit.card
+        model, vocabulary, tokenizer or description.elmokit.split, description.elmokit.card
     )
 
 
 def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
-    """An options file and a weights file; the softmax goes in as softmax/W and softmax/b."""
+    """Write an options and a weights file; the softmax becomes softmax/W and softmax/b."""
     model = pretrained.model
     config = model.bilm.config
     if config.directions == ("backward",):
-        raise FormatError("bilm-tf's files hold no model that only reads backward")
+        raise FormatError(
+            "bilm-tf's files cannot hold a model with the backward direction only; save it in the "
+            "'elmokit' format"
+        )
     if config.forget_bias != 1.0:
         raise FormatError(
-            f"bilm-tf adds 1.0 to every forget gate, but this model adds {config.forget_bias}"
+            f"bilm-tf adds 1.0 to all forget gates, but this model adds {config.forget_bias}; save "
+            "it in the 'elmokit' format"
         )
     tensors = model.state_dict()
     if isinstance(model.softmax, AdaptiveSoftmax):
         raise InputError(
-            "an adaptive softmax has no place in bilm-tf's files; they hold a full or sampled one"
+            "bilm-tf's files cannot hold an adaptive softmax, only a full or sampled one; save the "
+            "model in the 'elmokit' format"
         )
     words = None if model.softmax is None else model.softmax.num_words
     with h5py.File(weights, "w") as file:
         for dataset in _datasets(config, softmax_words=words):
             ours = [tensors[name].float().cpu().numpy() for name in dataset.parameters]
-            file[dataset.name] = dataset.theirs(*ours)
+            file[dataset.name] = dataset.to_theirs(*ours)
     write_options(pretrained, options)
+
+
+@dataclass(frozen=True)
+class LstmOptions:
+    """The LSTMs, by bilm-tf's names."""
+
+    dim: int
+    projection_dim: int
+    n_layers: int = 1
+    cell_clip: float | None = None
+    proj_clip: float | None = None
+    use_skip_connections: bool = False
+
+
+@dataclass(frozen=True)
+class EmbeddingOptions:
+    """The character embedding, by bilm-tf's names."""
+
+    dim: int = 16
+
+
+@dataclass(frozen=True)
+class CharacterOptions:
+    """The character CNN, by bilm-tf's names."""
+
+    activation: Literal["relu", "tanh"]
+    filters: tuple[tuple[int, int], ...]
+    embedding: EmbeddingOptions = field(default_factory=EmbeddingOptions)
+    max_characters_per_token: int = 50
+    n_characters: Literal[261, 262] = 262  # bilm-tf wants 261 to train and 262 to use
+    n_highway: int | None = None
+
+
+@dataclass(frozen=True)
+class OwnOptions:
+    """What elmokit adds to options.json; other programs ignore it."""
+
+    split: str = DEFAULT_TOKENIZER
+    card: str = ""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The configuration of a model in options.json; its settings of training are ignored."""
+
+    lstm: LstmOptions
+    char_cnn: CharacterOptions | None = None
+    bidirectional: bool = True  # bilm-tf's default is False, but published files leave it out
+    elmokit: OwnOptions = field(default_factory=OwnOptions)
+
+    def config(self, vocabulary_size: int | None, *, bidirectional: bool) -> BiLMConfig:
+        """The configuration; the vocabulary size of a word-level model is not in the options."""
+        lstm, cnn = self.lstm, self.char_cnn
+        directions: tuple[Direction, ...] = (
+            ("forward", "backward") if bidirectional else ("forward",)
+        )
+        characters = None
+        if cnn is not None:
+            characters = CharacterConfig(
+                max_characters=cnn.max_characters_per_token,
+                num_characters=CharacterIndexer.NUM_CHARACTERS,
+                embedding_size=cnn.embedding.dim,
+                filters=cnn.filters,
+                activation=cnn.activation,
+                highway_layers=cnn.n_highway or 0,
+            )
+        return BiLMConfig(
+            projection_size=lstm.projection_dim,
+            cell_size=lstm.dim,
+            num_layers=lstm.n_layers,
+            characters=characters,
+            vocabulary_size=vocabulary_size,
+            directions=directions,
+            skip_connections=lstm.use_skip_connections,
+            cell_clip=lstm.cell_clip or None,  # AllenNLP: 0 is no clip
+            projection_clip=lstm.proj_clip or None,
+        )
+
+
+def read_options(path: Path) -> Options:
+    """The configuration in an options.json."""
+    return read_record(path, Options, "the options.json of a bilm-tf model")
+
+
+@dataclass(frozen=True)
+class TrainingOptions(Options):
+    """The settings of training in options.json; its counts of words are ignored."""
+
+    bidirectional: bool = False
+    dropout: float = 0.0
+    all_clip_norm_val: float = 0.0
+    n_epochs: int = 10
+    batch_size: int = 128
+    unroll_steps: int = 20
+    n_negative_samples_batch: int = 8192
+    learning_rate: float = 0.2
+    sample_softmax: bool = True
+    share_embedding_softmax: bool = False
+
+
+def read_training_options(path: Path) -> dict[str, Any]:
+    """The settings of a pretraining run in an options.json, by the names of PretrainingSettings."""
+    options = read_record(path, TrainingOptions, "the options.json of a bilm-tf run")
+    settings: dict[str, Any] = {
+        "projection_size": options.lstm.projection_dim,
+        "cell_size": options.lstm.dim,
+        "num_layers": options.lstm.n_layers,
+        "skip_connections": options.lstm.use_skip_connections,
+        "cell_clip": options.lstm.cell_clip or 0.0,
+        "projection_clip": options.lstm.proj_clip or 0.0,
+        "directions": "both" if options.bidirectional else "forward",
+        "dropout": options.dropout,
+        "max_grad_norm": options.all_clip_norm_val,
+        "epochs": options.n_epochs,
+        "batch_size": options.batch_size,
+        "sequence_length": options.unroll_steps,
+        "num_sampled": options.n_negative_samples_batch,
+        "learning_rate": options.learning_rate,
+        "softmax": "sampled" if options.sample_softmax else "full",
+        "tie_weights": options.share_embedding_softmax,
+        "input": "words" if options.char_cnn is None else "characters",
+    }
+    if options.char_cnn is not None:
+        settings |= {
+            "max_characters": options.char_cnn.max_characters_per_token,
+            "character_embedding_size": options.char_cnn.embedding.dim,
+            "filters": options.char_cnn.filters,
+            "activation": options.char_cnn.activation,
+            "highway_layers": options.char_cnn.n_highway or 0,
+        }
+    return settings
+
+
+def write_options(pretrained: Pretrained, path: Path) -> None:
+    """Write the options.json of a model."""
+    config = pretrained.model.bilm.config
+    lstm: dict[str, Any] = {
+        "dim": config.cell_size,
+        "projection_dim": config.projection_size,
+        "n_layers": config.num_layers,
+        "use_skip_connections": config.skip_connections,
+    }
+    for key, clip in (("cell_clip", config.cell_clip), ("proj_clip", config.projection_clip)):
+        if clip is not None:
+            lstm[key] = clip
+    options: dict[str, Any] = {
+        "bidirectional": config.directions == ("forward", "backward"),
+        "lstm": lstm,
+        "elmokit": {"split": pretrained.tokenizer, "card": pretrained.card},
+    }
+    if config.characters is not None:
+        options["char_cnn"] = {
+            "activation": config.characters.activation,
+            "embedding": {"dim": config.characters.embedding_size},
+            "filters": config.characters.filters,
+            "max_characters_per_token": config.characters.max_characters,
+            "n_characters": CharacterIndexer.NUM_CHARACTERS,
+            "n_highway": config.characters.highway_layers,
+        }
+    path.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
 
 
 def _config(
     options: Options, stored: dict[str, h5py.Dataset], path: Path, weights: Path
 ) -> BiLMConfig:
-    """The shape that the options describe; the words of a word-level model stand in the weights."""
-    table_words = None
+    """The configuration, with the vocabulary size of a word-level model from the weights."""
+    vocabulary_size = None
     if options.char_cnn is None:
         if "embedding" not in stored or not stored["embedding"].shape:
             raise FormatError(
-                f"{weights}: no table called embedding, which a word-level model "
+                f"{weights}: no dataset called embedding, which a word-level model "
                 f"(no char_cnn in {path.name}) must have; is {path.name} of another model?"
             )
-        table_words = len(stored["embedding"])
+        vocabulary_size = len(stored["embedding"])
     try:
-        # Names that TensorFlow gave to a reader are those of a model with one.
-        one_reader = any(name.startswith("rnn/") for name in stored)
-        return options.config(table_words, bidirectional=options.bidirectional and not one_reader)
+        # TensorFlow's own names occur in models with one direction only.
+        one_direction = any(name.startswith("rnn/") for name in stored)
+        return options.config(
+            vocabulary_size, bidirectional=options.bidirectional and not one_direction
+        )
     except ConfigError as error:
         raise FormatError(f"{path}: {error}") from None
 
 
 @dataclass(frozen=True)
 class _Dataset:
-    """A dataset of bilm-tf, the parameters of ours that it holds, and the way between them."""
+    """A dataset of bilm-tf, our parameters in it, and the conversion in both directions."""
 
     name: str
     shape: tuple[int, ...]
     parameters: tuple[str, ...]
-    ours: Callable[[Array], tuple[Array, ...]] = lambda array: (array,)
-    theirs: Callable[..., Array] = lambda array: array
+    to_ours: Callable[[Array], tuple[Array, ...]] = lambda array: (array,)
+    to_theirs: Callable[..., Array] = lambda array: array
 
 
 def _datasets(config: BiLMConfig, *, softmax_words: int | None) -> Iterator[_Dataset]:
@@ -113,65 +285,69 @@ def _datasets(config: BiLMConfig, *, softmax_words: int | None) -> Iterator[_Dat
         yield from _encoder_datasets(config.characters, config.projection_size)
     else:
         assert config.vocabulary_size is not None
-        yield _table("embedding", config.vocabulary_size, config.projection_size)
-    for place in range(len(config.directions)):
+        yield _embedding_dataset("embedding", config.vocabulary_size, config.projection_size)
+    for direction in range(len(config.directions)):
         for layer in range(config.num_layers):
-            yield from _reader_datasets(config, place, layer)
+            yield from _lstm_datasets(config, direction, layer)
     if softmax_words is not None:
         yield _Dataset("softmax/W", (softmax_words, config.projection_size), ("softmax.weight",))
         yield _Dataset("softmax/b", (softmax_words,), ("softmax.bias",))
 
 
 def _encoder_datasets(characters: CharacterConfig, dim: int) -> Iterator[_Dataset]:
-    features = characters.num_filters
+    num_filters = characters.num_filters
     # The file has no row for padding words.
-    yield _table("char_embed", characters.num_characters - 1, characters.embedding_size)
-    for place, (seen, made) in enumerate(characters.filters):
-        shape = 1, seen, characters.embedding_size, made
+    yield _embedding_dataset("char_embed", characters.num_characters - 1, characters.embedding_size)
+    for number, (width, count) in enumerate(characters.filters):
+        shape = 1, width, characters.embedding_size, count
         yield _Dataset(
-            f"CNN/W_cnn_{place}",
+            f"CNN/W_cnn_{number}",
             shape,
-            (f"bilm.encoder.filters.{place}.weight",),
+            (f"bilm.encoder.filters.{number}.weight",),
             lambda array: (array.reshape(-1, array.shape[-1]).T,),
             lambda array, shape=shape: array.T.reshape(shape),
         )
-        yield _Dataset(f"CNN/b_cnn_{place}", (made,), (f"bilm.encoder.filters.{place}.bias",))
-    for place in range(characters.highway_layers):
-        # What bilm-tf calls carry is the gate of the reworked vector.
-        for theirs, ours in (("carry", "gate"), ("transform", "rework")):
-            name, parameter = f"CNN_high_{place}", f"bilm.encoder.highways.{place}.{ours}"
-            yield _transposed(f"{name}/W_{theirs}", (features, features), f"{parameter}.weight")
-            yield _Dataset(f"{name}/b_{theirs}", (features,), (f"{parameter}.bias",))
-    if features != dim:
+        yield _Dataset(f"CNN/b_cnn_{number}", (count,), (f"bilm.encoder.filters.{number}.bias",))
+    for number in range(characters.highway_layers):
+        # What bilm-tf calls carry is the gate of the transformed vector.
+        for theirs, ours in (("carry", "gate"), ("transform", "transform")):
+            name, parameter = f"CNN_high_{number}", f"bilm.encoder.highways.{number}.{ours}"
+            yield _transposed(
+                f"{name}/W_{theirs}", (num_filters, num_filters), f"{parameter}.weight"
+            )
+            yield _Dataset(f"{name}/b_{theirs}", (num_filters,), (f"{parameter}.bias",))
+    if num_filters != dim:
         parameter = "bilm.encoder.projection"
-        yield _transposed("CNN_proj/W_proj", (features, dim), f"{parameter}.weight")
+        yield _transposed("CNN_proj/W_proj", (num_filters, dim), f"{parameter}.weight")
         yield _Dataset("CNN_proj/b_proj", (dim,), (f"{parameter}.bias",))
 
 
-def _reader_datasets(config: BiLMConfig, place: int, layer: int) -> Iterator[_Dataset]:
-    dim, cell_dim = config.projection_size, config.cell_size
-    name = f"RNN_{place}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-    parameter = f"bilm.lstms.{place}.layers.{layer}"
+def _lstm_datasets(config: BiLMConfig, direction: int, layer: int) -> Iterator[_Dataset]:
+    dim, cell_size = config.projection_size, config.cell_size
+    name = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+    parameter = f"bilm.lstms.{direction}.layers.{layer}"
     yield _Dataset(
         f"{name}/W_0",
-        (2 * dim, 4 * cell_dim),
+        (2 * dim, 4 * cell_size),
         (f"{parameter}.input_weight", f"{parameter}.recurrent_weight"),
         lambda array: (_our_gates(array[:dim]).T, _our_gates(array[dim:]).T),
-        lambda seen, said: np.concatenate([_their_gates(seen).T, _their_gates(said).T]),
+        lambda inputs, recurrent: np.concatenate(
+            [_their_gates(inputs).T, _their_gates(recurrent).T]
+        ),
     )
     yield _Dataset(
         f"{name}/B",
-        (4 * cell_dim,),
+        (4 * cell_size,),
         (f"{parameter}.bias",),
         lambda array: (_our_gates(array),),
         _their_gates,
     )
-    if dim != cell_dim:
-        yield _transposed(f"{name}/W_P_0", (cell_dim, dim), f"{parameter}.projection")
+    if dim != cell_size:
+        yield _transposed(f"{name}/W_P_0", (cell_size, dim), f"{parameter}.projection")
 
 
-def _table(name: str, rows: int, dim: int) -> _Dataset:
-    """A table without a row for padding, which ours has first, all zero."""
+def _embedding_dataset(name: str, rows: int, dim: int) -> _Dataset:
+    """An embedding without the row of zeros for padding, which ours begins with."""
     return _Dataset(
         name,
         (rows, dim),
@@ -185,8 +361,8 @@ def _transposed(name: str, shape: tuple[int, ...], parameter: str) -> _Dataset:
     return _Dataset(name, shape, (parameter,), lambda array: (array.T,), lambda array: array.T)
 
 
-def _our_gates(array: Array) -> Array:  # (..., 4 * cell_dim) -> (..., 4 * cell_dim)
-    """TensorFlow has its gates as input, candidate, forget, output; we have the candidate last."""
+def _our_gates(array: Array) -> Array:  # (..., 4 * cell_size) -> (..., 4 * cell_size)
+    """TensorFlow's gates are input, candidate, forget, output; ours end in the candidate."""
     input_, candidate, forget, output = np.split(array, 4, axis=-1)
     return np.concatenate([input_, forget, output, candidate], axis=-1)
 
@@ -200,17 +376,17 @@ def _softmax_words(stored: dict[str, h5py.Dataset], path: Path) -> int | None:
     shapes = [stored[n].shape if n in stored else None for n in ("softmax/W", "softmax/b")]
     if shapes == [None, None]:
         return None
-    table, bias = shapes
-    if table is None or bias is None or len(table) != 2 or bias != table[:1]:
+    weight, bias = shapes
+    if weight is None or bias is None or len(weight) != 2 or bias != weight[:1]:
         raise FormatError(
-            f"{path}: softmax/W and softmax/b have the shapes {table} and {bias}, "
+            f"{path}: softmax/W and softmax/b have the shapes {weight} and {bias}, "
             "expected (words, dim) and (words,)"
         )
-    return int(table[0])
+    return int(weight[0])
 
 
-def _stored(file: h5py.File) -> dict[str, h5py.Dataset]:
-    """The datasets of a file by name; links to elsewhere are not followed."""
+def _find_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
+    """The datasets of a file by name, without links to other files."""
     stored: dict[str, h5py.Dataset] = {}
 
     def visit(name: str, item: h5py.HLObject) -> None:
@@ -221,8 +397,8 @@ def _stored(file: h5py.File) -> dict[str, h5py.Dataset]:
     return stored
 
 
-def _refuse_other_hdf5(stored: dict[str, h5py.Dataset], file: h5py.File, path: Path) -> None:
-    """An error that says what an HDF5 file is, where it is not a model's weights."""
+def _check_kind(stored: dict[str, h5py.Dataset], file: h5py.File, path: Path) -> None:
+    """Raise FormatError, which says what the file is, unless it holds a model's weights."""
     names = {name.split("/")[0] for name in stored}
     if "char_embed" in names or "RNN_0" in names or "rnn" in names:
         return
@@ -237,16 +413,18 @@ def _refuse_other_hdf5(stored: dict[str, h5py.Dataset], file: h5py.File, path: P
             "not a model; give the weights file of the model"
         )
     if "model_weights" in names or "layer_names" in file.attrs:
-        raise FormatError(f"{path}: this is a Keras model, not a bilm-tf weights file")
-    found = ", ".join(sorted(names)[:5]) or "nothing"
+        raise FormatError(
+            f"{path}: this is a Keras model, expected the weights file of a bilm-tf model"
+        )
+    listed = ", ".join(sorted(names)[:5]) or "nothing"
     raise FormatError(
-        f"{path}: no dataset called char_embed and no RNN_0 (found {found}), "
+        f"{path}: no dataset called char_embed and no RNN_0 (found {listed}), "
         "expected the weights file of a bilm-tf model"
     )
 
 
 def _find(stored: dict[str, h5py.Dataset], dataset: _Dataset, path: Path) -> str:
-    """The name under which a dataset stands in the file, its shape and type checked."""
+    """The name of a dataset in the file; its shape and type are checked."""
     name = next((name for name in _spellings(dataset.name) if name in stored), None)
     if name is None:
         raise FormatError(
@@ -265,28 +443,26 @@ def _find(stored: dict[str, h5py.Dataset], dataset: _Dataset, path: Path) -> str
     return name
 
 
-def _refuse_more_than_wanted(
-    stored: dict[str, h5py.Dataset], found: dict[str, str], path: Path
+def _check_extra_datasets(
+    stored: dict[str, h5py.Dataset], names: dict[str, str], path: Path
 ) -> None:
-    """A part of a model that the options do not mention would be left out without a word."""
+    """Raise FormatError for a part of a model that the options do not mention."""
     parts = ("char_embed", "CNN", "RNN_", "rnn", "softmax")
-    for name in sorted(set(stored) - set(found.values())):
+    for name in sorted(set(stored) - set(names.values())):
         if name.startswith(parts):
             raise FormatError(
-                f"{path}: {name} is there, but the options do not ask for it; "
+                f"{path}: {name} is there, but the options do not mention it; "
                 "do the two files belong together?"
             )
 
 
-def _refuse_more_than_the_file(
-    stored: dict[str, h5py.Dataset], found: dict[str, str], path: Path
-) -> None:
-    """Sizes that a small file only claims to have are not allocated."""
-    declared = sum(stored[name].nbytes for name in found.values())
-    if declared > _LARGEST_EXPANSION * path.stat().st_size:
+def _check_size(stored: dict[str, h5py.Dataset], names: dict[str, str], path: Path) -> None:
+    """Raise FormatError before memory is allocated for sizes that a small file only declares."""
+    declared = sum(stored[name].nbytes for name in names.values())
+    if declared > _MAX_EXPANSION * path.stat().st_size:
         raise FormatError(
             f"{path}: declares {declared:,} bytes of weights, but the whole file has only "
-            f"{path.stat().st_size:,}; it is broken, or not what it seems"
+            f"{path.stat().st_size:,}; it is damaged or malicious"
         )
 
 
@@ -294,7 +470,7 @@ def _spellings(name: str) -> Iterator[str]:
     """The names under which bilm-tf's dump_weights left a dataset.
 
     With one layer it wrote no MultiRNNCell/Cell0; of a model with one direction it left
-    TensorFlow's own names of the reader.
+    TensorFlow's own names of the LSTM.
     """
     tensorflow = {
         "RNN_0/RNN/": "rnn/", "/W_P_0": "/projection/kernel", "/W_0": "/kernel", "/B": "/bias"
@@ -308,8 +484,8 @@ def _spellings(name: str) -> Iterator[str]:
 
 
 @contextmanager
-def _explaining(path: Path) -> Iterator[None]:
-    """What h5py raises for a broken file, said in a sentence."""
+def _explaining_hdf5_errors(path: Path) -> Iterator[None]:
+    """Turn what h5py raises for a damaged file into a FormatError."""
     try:
         yield
     except (OSError, RuntimeError, KeyError, UnicodeError) as error:

@@ -33,7 +33,7 @@ CONFIG, WEIGHTS, VOCABULARY, CARD = (
 
 @dataclass(frozen=True)
 class _Description:
-    """What config.json says."""
+    """The contents of config.json."""
 
     format: Literal["elmokit"]
     version: Literal[1]
@@ -44,7 +44,7 @@ class _Description:
 
     def __post_init__(self) -> None:
         if self.softmax_words is not None and not 1 <= self.softmax_words <= 2**30:
-            raise FormatError(f"softmax_words is {self.softmax_words}, expected 1 or more")
+            raise FormatError(f"softmax_words is {self.softmax_words}, expected 1 to {2**30:,}")
         cutoffs = [0, *(self.softmax_cutoffs or ()), self.softmax_words or 2**30]
         if any(first >= second for first, second in pairwise(cutoffs)):
             raise FormatError(
@@ -63,10 +63,10 @@ class _Description:
 
 
 def read_native(folder: Path, *, tokenizer: str | None = None) -> Pretrained:
-    """The model of a folder that `write_native` made."""
-    described = _read_description(folder / CONFIG)
+    """The model in a folder that `write_native` wrote."""
+    description = _read_description(folder / CONFIG)
     with torch.device("meta"):
-        model = LanguageModel(BiLM(described.bilm), described.softmax())
+        model = LanguageModel(BiLM(description.bilm), description.softmax())
     weights = folder / WEIGHTS
     shapes = {stored_name(name): tensor.shape for name, tensor in model.state_dict().items()}
     tensors = {
@@ -78,15 +78,15 @@ def read_native(folder: Path, *, tokenizer: str | None = None) -> Pretrained:
     return Pretrained(
         model,
         read_vocabulary(vocabulary) if vocabulary.exists() else None,
-        tokenizer or described.split,
+        tokenizer or description.split,
         card.read_text(encoding="utf-8", errors="replace") if card.exists() else "",
     )
 
 
 def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) -> None:
-    """The files of a model in an existing folder, its numbers as float32 or float16."""
+    """Write a model to an existing folder, in float32 or float16."""
     model = pretrained.model
-    described = _Description(
+    description = _Description(
         "elmokit",
         1,
         pretrained.tokenizer,
@@ -94,7 +94,7 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
         model.bilm.config,
         model.softmax.cutoffs if isinstance(model.softmax, AdaptiveSoftmax) else None,
     )
-    stored = {**asdict(described), "bilm": stored_config(described.bilm)}
+    stored = {**asdict(description), "bilm": stored_config(description.bilm)}
     (folder / CONFIG).write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
     tensors = {
         stored_name(name): tensor.detach()
@@ -104,13 +104,13 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
     }
     try:
         save_file(tensors, folder / WEIGHTS)
-    except SafetensorError as error:  # a full disk, for one
+    except SafetensorError as error:  # such as a full disk
         raise OSError(str(error)) from None
-    # safetensors makes files that only their owner may read.
+    # safetensors writes files that only their owner can read.
     (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)
     if pretrained.vocabulary is not None:
         write_vocabulary(pretrained.vocabulary, folder / VOCABULARY)
-    card = pretrained.card or _plain_card(pretrained)
+    card = pretrained.card or _default_card(pretrained)
     (folder / CARD).write_text(card, encoding="utf-8")
 
 
@@ -126,20 +126,19 @@ def _read_description(path: Path) -> _Description:
     return parse_record(text, _Description, str(path), expected)
 
 
-def _plain_card(pretrained: Pretrained) -> str:
+def _default_card(pretrained: Pretrained) -> str:
     config = pretrained.model.bilm.config
     parameters = sum(parameter.numel() for parameter in pretrained.model.parameters())
     return (
         "# An ELMo model\n\n"
         f"{config.num_layers + 1} layers of {config.output_size} dimensions, "
         f"{parameters:,} parameters, text tokenized by `{pretrained.tokenizer}`. "
-        "Nothing else is known of it: say here what text it "
-        "was trained on, and under which licence it may be used.\n"
+        "Please add what text it was trained on, and under which licence it may be used.\n"
     )
 
 
 def read_state(path: Path, config: BiLMConfig) -> State:
-    """A state that `write_state` kept, for a model of this shape."""
+    """A state that `write_state` saved, for a model with this configuration."""
     shape = len(config.directions), config.num_layers
     tensors = read_tensors(
         path,
@@ -149,42 +148,46 @@ def read_state(path: Path, config: BiLMConfig) -> State:
 
 
 def write_state(state: State, path: Path) -> None:
-    """What the readers remember, for another day."""
-    numbers = pack_tensors({"output": state.hidden, "memory": state.cell})
-    write_atomically(path, lambda file: file.write(numbers))
+    """Save a state of the LSTMs."""
+    data = pack_tensors({"output": state.hidden, "memory": state.cell})
+    write_atomically(path, lambda file: file.write(data))
 
 
 def read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """The tensors of a safetensors file, names and shapes checked first; -1 stands for any size."""
+    """The tensors of a safetensors file; names and shapes are checked first, -1 is any size."""
     try:
         with safe_open(path, "pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
-            found = {name: tuple(tensor.get_shape()) for name, tensor in slices.items()}
+            stored_shapes = {name: tuple(tensor.get_shape()) for name, tensor in slices.items()}
             types = {name: tensor.get_dtype() for name, tensor in slices.items()}
     except FileNotFoundError:
-        raise FormatError(f"{path}: no such file; is the folder whole?") from None
+        raise FormatError(f"{path}: no such file; was the folder copied completely?") from None
     except SafetensorError as error:
         raise FormatError(
             f"{path}: cannot be read as safetensors ({error}); was the file cut short?"
         ) from None
     for name, shape in shapes.items():
-        if name not in found:
+        if name not in stored_shapes:
             raise FormatError(f"{path}: no tensor called {name}; is it the file of this model?")
-        fits = len(found[name]) == len(shape) and all(
-            expected in (-1, size) for size, expected in zip(found[name], shape, strict=True)
+        fits = len(stored_shapes[name]) == len(shape) and all(
+            expected in (-1, size)
+            for size, expected in zip(stored_shapes[name], shape, strict=True)
         )
         if types[name] not in ("F64", "F32", "F16", "BF16"):
             raise FormatError(f"{path}: {name} has the type {types[name]}, expected F32 or F16")
         if not fits:
             raise FormatError(
-                f"{path}: {name} has the shape {found[name]}, expected {tuple(shape)}; "
+                f"{path}: {name} has the shape {stored_shapes[name]}, expected {tuple(shape)}; "
                 "is it the file of this model?"
             )
-    if extra := sorted(set(found) - set(shapes)):
-        raise FormatError(f"{path}: a tensor called {extra[0]} that the model does not have")
+    if extra := sorted(set(stored_shapes) - set(shapes)):
+        raise FormatError(
+            f"{path}: has a tensor called {extra[0]}, which the model does not have; "
+            "is it the file of this model?"
+        )
     return load_file(path)
 
 
 def pack_tensors(tensors: dict[str, Tensor]) -> bytes:
-    """What a safetensors file of the tensors holds."""
+    """The tensors as the bytes of a safetensors file."""
     return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

@@ -13,10 +13,10 @@ from elmokit.model.bilm import LanguageModel
 from elmokit.tokenizers import check_tokenizer
 from elmokit.vocab import CharacterIndexer, TokenIndexer, Vocabulary, WordIndexer
 
-# The published English models read text that Moses had tokenised.
+# The published English models were trained on text that Moses had tokenized.
 DEFAULT_TOKENIZER = "moses"
 
-# Names of the shape and of weights in files and fingerprints; they date from version 0.1 and stay.
+# Names in files and in fingerprints date from version 0.1; these tables translate them.
 _STORED_BILM_FIELDS = {
     "projection_size": "dim",
     "cell_size": "cell_dim",
@@ -41,7 +41,7 @@ _STORED_CHARACTER_FIELDS = {
 
 @dataclass(frozen=True)
 class Pretrained:
-    """A model, the vocabulary of its softmax or word table, its splitter's name, and its card."""
+    """A model, the vocabulary of its softmax or word embedding, its tokenizer and model card."""
 
     model: LanguageModel
     vocabulary: Vocabulary | None = None
@@ -50,17 +50,17 @@ class Pretrained:
 
     def __post_init__(self) -> None:
         check_tokenizer(self.tokenizer)
-        table, softmax = self.model.bilm.config.vocabulary_size, self.model.softmax
-        if table is not None and self.vocabulary is None:
+        embedding_words, softmax = self.model.bilm.config.vocabulary_size, self.model.softmax
+        if embedding_words is not None and self.vocabulary is None:
             raise FormatError(
                 "a word-level model needs its vocabulary: put vocab.txt beside the weights"
             )
         if self.vocabulary is None:
             return
         words = len(self.vocabulary)
-        if table is not None and words != table:
+        if embedding_words is not None and words != embedding_words:
             raise FormatError(
-                f"the vocabulary has {words} words, but the word table {table} rows; "
+                f"the vocabulary has {words} words, but the word embedding {embedding_words} rows; "
                 "is it the vocabulary of this model?"
             )
         if softmax is not None and words != softmax.num_words:
@@ -71,15 +71,15 @@ class Pretrained:
 
     @property
     def indexer(self) -> TokenIndexer:
-        """What spells this model's words."""
+        """Turns words into this model's ids."""
         characters = self.model.bilm.config.characters
         if characters is not None:
             return CharacterIndexer(characters.max_characters)
-        assert self.vocabulary is not None  # checked on birth
+        assert self.vocabulary is not None  # checked above
         return WordIndexer(self.vocabulary)
 
     def fingerprint(self) -> str:
-        """A hash of the biLM's shape and numbers: the same for the same vectors, in any format."""
+        """A hash of the biLM's configuration and weights; it is the same in every format."""
         bilm = self.model.bilm
         digest = hashlib.sha256(repr(stored_config(bilm.config)).encode())
         if bilm.config.vocabulary_size is not None and self.vocabulary is not None:
@@ -92,7 +92,7 @@ class Pretrained:
 
 
 def stored_config(config: BiLMConfig) -> dict[str, Any]:
-    """The shape of a biLM as files store it."""
+    """A biLM's configuration as stored in files."""
     values = asdict(config)
     stored = {name: values[field] for field, name in _STORED_BILM_FIELDS.items()}
     if stored["characters"] is not None:
@@ -103,7 +103,7 @@ def stored_config(config: BiLMConfig) -> dict[str, Any]:
 
 
 def config_fields(stored: Any) -> Any:
-    """What `stored_config` wrote, by the names of BiLMConfig's fields; unknown names stay."""
+    """The inverse of `stored_config`, with the names of BiLMConfig's fields; unknown names stay."""
     if not isinstance(stored, dict):
         return stored
     bilm = {name: field for field, name in _STORED_BILM_FIELDS.items()}
@@ -118,9 +118,11 @@ def config_fields(stored: Any) -> Any:
 
 def stored_name(parameter: str) -> str:
     """The name of a parameter in files."""
-    return re.sub(r"(^|\.)lstms\.", r"\1readers.", parameter)
+    name = re.sub(r"(^|\.)lstms\.", r"\1readers.", parameter)
+    return re.sub(r"(highways\.\d+)\.transform\.", r"\1.rework.", name)
 
 
 def parameter_name(stored: str) -> str:
     """The parameter that files store under this name."""
-    return re.sub(r"(^|\.)readers\.", r"\1lstms.", stored)
+    name = re.sub(r"(^|\.)readers\.", r"\1lstms.", stored)
+    return re.sub(r"(highways\.\d+)\.rework\.", r"\1.transform.", name)

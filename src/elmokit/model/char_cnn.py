@@ -11,26 +11,27 @@ from elmokit.config import CharacterConfig
 from elmokit.model.linear import init_normal
 from elmokit.threads import run_side_by_side
 
-# Without gradients, words are encoded this many at a time, so that every product has a shape
-# that depends on the word alone: then its bits do not depend on the words around it.
-_BLOCK = 16
-_ROUND = 8
+# Without gradients, words are encoded in blocks of this size, so that the shape of every product
+# depends on the word alone: then its bits do not depend on the other words.
+_BLOCK_SIZE = 16
+# Words of similar lengths are in one block: lengths are rounded up to a multiple of this.
+_LENGTH_MULTIPLE = 8
 
 
 class CharacterEncoder(nn.Module):
-    """A character CNN with highways: what each filter saw best in a word, reworked and projected.
+    """Character embeddings, convolution, max-pooling, highway layers and a projection.
 
-    There is no projection where the filters already make `dim` features.
+    There is no projection if there are as many filters as `dim`.
     """
 
     def __init__(self, config: CharacterConfig, dim: int) -> None:
         super().__init__()
         self.config = config
         self.dim = dim
-        self.embedding = _table(config.num_characters, config.embedding_size)
-        # A filter is a product with each window of characters, laid end to end.
+        self.embedding = _embedding(config.num_characters, config.embedding_size)
+        # The filters of a width are a product with each window of concatenated characters.
         self.filters = nn.ModuleList(
-            nn.Linear(seen * config.embedding_size, features) for seen, features in config.filters
+            nn.Linear(width * config.embedding_size, number) for width, number in config.filters
         )
         self.highways = nn.ModuleList(
             Highway(config.num_filters) for _ in range(config.highway_layers)
@@ -39,78 +40,79 @@ class CharacterEncoder(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Random weights as bilm-tf drew them."""
+        """Draw random weights as bilm-tf did."""
         config = self.config
         nn.init.uniform_(self.embedding.weight, -1, 1)
         with torch.no_grad():
             self.embedding.weight[0] = 0
-        for (seen, _), layer in zip(config.filters, self._linears(), strict=True):
+        for (width, _), layer in zip(config.filters, self._linears(), strict=True):
             if config.activation == "relu":
                 nn.init.uniform_(layer.weight, -0.05, 0.05)
             else:
-                init_normal(layer.weight, seen * config.embedding_size)
+                init_normal(layer.weight, width * config.embedding_size)
             nn.init.zeros_(layer.bias)
         if self.projection is not None:
             init_normal(self.projection.weight, config.num_filters)
             nn.init.zeros_(self.projection.bias)
 
-    def forward(self, chars: Tensor) -> Tensor:  # (types, width) -> (types, dim)
+    def forward(self, chars: Tensor) -> Tensor:  # (types, max_characters) -> (types, dim)
         """The vector of each word type."""
         vectors = self.embedding.weight.new_zeros(len(chars), self.dim)
 
-        def encode(rows: Tensor, positions: int) -> None:
-            block = self._encode(chars[rows, :positions])
+        def encode(rows: Tensor, num_characters: int) -> None:
+            block = self._encode(chars[rows, :num_characters])
             vectors.index_copy_(0, rows, block.to(vectors.dtype))
 
         if torch.is_grad_enabled():
-            for rows, positions in self._blocks(chars):
-                encode(rows, positions)
+            for block in self._blocks(chars):
+                encode(*block)
         else:
             run_side_by_side([partial(encode, *block) for block in self._blocks(chars)])
         return vectors
 
-    def _encode(self, chars: Tensor) -> Tensor:  # (types, positions) -> (types, dim)
-        types, positions = chars.shape
-        character_dim = self.config.embedding_size
-        characters = self.embedding(chars).view(types, positions * character_dim)
+    def _encode(self, chars: Tensor) -> Tensor:  # (types, num_characters) -> (types, dim)
+        types, num_characters = chars.shape
+        embedding_size = self.config.embedding_size
+        characters = self.embedding(chars).view(types, num_characters * embedding_size)
         activate = torch.relu if self.config.activation == "relu" else torch.tanh
 
-        seen_best = []
-        for (seen, _), layer in zip(self.config.filters, self._linears(), strict=True):
-            windows = characters.unfold(1, seen * character_dim, character_dim)
-            seen_best.append(activate(self._filter(windows, layer.weight).amax(1) + layer.bias))
-        vectors = torch.cat(seen_best, 1)
+        features = []
+        for (width, _), layer in zip(self.config.filters, self._linears(), strict=True):
+            windows = characters.unfold(1, width * embedding_size, embedding_size)
+            best = self._convolve(windows, layer.weight).amax(1)
+            features.append(activate(best + layer.bias))
+        vectors = torch.cat(features, 1)
 
         for highway in self.highways:
             vectors = highway(vectors)
         return vectors if self.projection is None else self.projection(vectors)
 
     @staticmethod
-    def _filter(windows: Tensor, weight: Tensor) -> Tensor:  # -> (types, windows, features)
+    def _convolve(windows: Tensor, weight: Tensor) -> Tensor:  # -> (types, windows, filters)
         if torch.is_grad_enabled():
             return windows @ weight.t()
-        # One product a word, as fast, and with the same bits wherever in the block it stands.
+        # One product per word: as fast, and with the same bits wherever in the block the word is.
         return torch.bmm(windows, weight.t().expand(len(windows), -1, -1))
 
     def _blocks(self, chars: Tensor) -> Iterator[tuple[Tensor, int]]:
-        """Rows to encode together, and how many of their positions tell them apart.
+        """Rows to encode together, and how many of their characters matter.
 
-        A word ends in a run of one id (padding). All windows inside the run are the same, so a
-        run longer than the widest filter adds nothing to the best of each filter: it is cut.
+        A row ends in a run of one id (padding). All windows inside the run are the same, so of a
+        run longer than the widest filter, the rest does not change the maximum of any filter.
         """
-        width = chars.shape[1]
-        numbers = torch.arange(1, width + 1, device=chars.device)
+        max_characters = chars.shape[1]
+        numbers = torch.arange(1, max_characters + 1, device=chars.device)
         lengths = ((chars != chars[:, -1:]) * numbers).amax(1)
-        widest = max(seen for seen, _ in self.config.filters)
-        rounded = (lengths + _ROUND - 1) // _ROUND * _ROUND
-        positions = (rounded + widest).clamp_(max=width)
-        for count in positions.unique().tolist():
-            rows = (positions == count).nonzero().flatten()
+        widest = max(width for width, _ in self.config.filters)
+        rounded = (lengths + _LENGTH_MULTIPLE - 1) // _LENGTH_MULTIPLE * _LENGTH_MULTIPLE
+        num_characters = (rounded + widest).clamp_(max=max_characters)
+        for count in num_characters.unique().tolist():
+            rows = (num_characters == count).nonzero().flatten()
             if torch.is_grad_enabled():
                 yield rows, count
                 continue
-            for block in rows.split(_BLOCK):
-                yield torch.cat([block, block[:1].expand(_BLOCK - len(block))]), count
+            for block in rows.split(_BLOCK_SIZE):
+                yield torch.cat([block, block[:1].expand(_BLOCK_SIZE - len(block))]), count
 
     def _linears(self) -> Iterator[nn.Linear]:
         for layer in self.filters:
@@ -119,29 +121,28 @@ class CharacterEncoder(nn.Module):
 
 
 class Highway(nn.Module):
-    """A gate lets the reworked vector through, or the vector as it came."""
+    """A highway layer: a gate chooses between the transformed vector and the vector itself."""
 
-    def __init__(self, features: int) -> None:
+    def __init__(self, dim: int) -> None:
         super().__init__()
-        self.rework = nn.Linear(features, features)
-        self.gate = nn.Linear(features, features)
-        for layer in (self.rework, self.gate):
-            init_normal(layer.weight, features)
-        nn.init.zeros_(self.rework.bias)
+        self.transform = nn.Linear(dim, dim)
+        self.gate = nn.Linear(dim, dim)
+        for layer in (self.transform, self.gate):
+            init_normal(layer.weight, dim)
+        nn.init.zeros_(self.transform.bias)
         nn.init.constant_(self.gate.bias, -2.0)
 
-    def forward(self, vectors: Tensor) -> Tensor:  # (types, features) -> (types, features)
-        """The vectors, reworked as far as the gate is open."""
-        gate = torch.sigmoid(self.gate(vectors)).to(vectors.dtype)  # autocast may shorten it
-        return torch.lerp(vectors, F.relu(self.rework(vectors)).to(vectors.dtype), gate)
+    def forward(self, vectors: Tensor) -> Tensor:  # (types, dim) -> (types, dim)
+        gate = torch.sigmoid(self.gate(vectors)).to(vectors.dtype)  # autocast may have shortened it
+        return torch.lerp(vectors, F.relu(self.transform(vectors)).to(vectors.dtype), gate)
 
 
 class WordEmbedding(nn.Module):
-    """A vector per word of a vocabulary, for word-level models; row 0 is padding."""
+    """A vector for each word of a vocabulary, for word-level models; row 0 is padding."""
 
-    def __init__(self, words: int, dim: int) -> None:
+    def __init__(self, num_words: int, dim: int) -> None:
         super().__init__()
-        self.embedding = _table(words + 1, dim)
+        self.embedding = _embedding(num_words + 1, dim)
         nn.init.xavier_uniform_(self.embedding.weight)
         with torch.no_grad():
             self.embedding.weight[0] = 0
@@ -152,6 +153,6 @@ class WordEmbedding(nn.Module):
         return vectors
 
 
-def _table(rows: int, dim: int) -> nn.Embedding:
-    """A table that is not yet drawn; row 0, padding, never learns."""
+def _embedding(rows: int, dim: int) -> nn.Embedding:
+    """An embedding without values yet; row 0, padding, gets no gradient."""
     return nn.Embedding(rows, dim, padding_idx=0, _weight=torch.empty(rows, dim))

@@ -17,20 +17,20 @@ from elmokit.vocab import CharacterIndexer
 
 @dataclass(frozen=True)
 class Mixed:
-    """A tensor a mix, (..., words, vector_dim); where words stand; and the state after."""
+    """The output of Elmo: a tensor for each mix, the mask of words, and the state after."""
 
-    vectors: tuple[Tensor, ...]
+    vectors: tuple[Tensor, ...]  # each (..., words, output_size)
     mask: Tensor  # (..., words)
     state: State
 
 
 class Elmo(nn.Module):
-    """Mixes of a biLM's layers, all from one run of it.
+    """Scalar mixes of a biLM's layers, all from one run of the biLM.
 
     Text is a Batch, a list of sentences (lists of words), or character ids without boundaries,
-    (..., words, width), as `CharacterIndexer` makes them. By default only the mixes
-    learn; the biLM is frozen and leaves no graph behind. The switches set the biLM's own
-    requires_grad. `layers` chooses which layers are mixed, all if None.
+    (..., words, max_characters), as from `CharacterIndexer`. By default only the mixes are
+    trained; the biLM is frozen and keeps no activations. `train_lstms` and `train_char_cnn` set
+    the biLM's own requires_grad. `layers` are the layers to mix, all if None.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Elmo(nn.Module):
         if mixes < 1:
             raise ConfigError(f"mixes is {mixes}, expected 1 or more")
         if not 0 <= dropout < 1:
-            raise ConfigError(f"dropout is {dropout}, expected a share from 0 to below 1")
+            raise ConfigError(f"dropout is {dropout}, expected 0 to below 1")
         highest = bilm.config.num_layers
         self.layers = tuple(range(highest + 1) if layers is None else layers)
         if not self.layers or not all(0 <= layer <= highest for layer in self.layers):
-            raise ConfigError(f"layers is {layers!r}, expected some of 0 to {highest}")
+            raise ConfigError(f"layers is {layers!r}, expected one or more of 0 to {highest}")
         self.bilm = bilm
         self.mixes = nn.ModuleList(
             ScalarMix(
@@ -66,13 +66,13 @@ class Elmo(nn.Module):
         )
         self.dropout = dropout
         self.boundaries = boundaries
-        self.counts_boundaries = normalize == "allennlp"
+        self._normalizes_boundaries = normalize == "allennlp"
         bilm.encoder.requires_grad_(train_char_cnn)
         bilm.lstms.requires_grad_(False)
-        for reader in bilm.lstms:
-            assert isinstance(reader, LSTMStack)
-            # Layers above the highest one asked for are never run.
-            reader.layers[: max(self.layers)].requires_grad_(train_lstms)
+        for stack in bilm.lstms:
+            assert isinstance(stack, LSTMStack)
+            # Layers above the highest one to mix are never run.
+            stack.layers[: max(self.layers)].requires_grad_(train_lstms)
 
     def forward(
         self,
@@ -82,14 +82,14 @@ class Elmo(nn.Module):
         """The mixes of each sentence, 0 at padding; without a state, each starts fresh."""
         leading = text.shape[:-2] if isinstance(text, Tensor) else None
         batch = self._batch(text)
-        layers, state = self._read(batch, state)
+        layers, state = self._run_bilm(batch, state)
         self._refuse_nan(layers.transpose(0, 1), batch)
-        inner = batch.words[:, 2:] > 0  # a word stands where its successor is not padding
+        inner = batch.words[:, 2:] > 0  # a word is where the next token is not padding
         mask = batch.mask if self.boundaries else inner
 
         vectors = []
         for mix in self.mixes:
-            if self.boundaries or self.counts_boundaries:
+            if self.boundaries or self._normalizes_boundaries:
                 mixed = mix(layers, batch.mask)
                 mixed = mixed if self.boundaries else mixed[:, 1:-1]
             else:
@@ -103,19 +103,19 @@ class Elmo(nn.Module):
         return Mixed(tuple(vectors), mask, state)
 
     def penalty(self) -> Tensor:
-        """λ‖w‖² of all mixes, for the loss."""
+        """λ‖w‖² of all mixes, to be added to the loss."""
         return torch.stack([mix.penalty() for mix in self._mixes()]).sum()
 
     def layer_weights(self) -> list[list[float]]:
-        """For each mix, the share of each layer."""
+        """The softmax of each mix's weights."""
         return [mix.layer_weights.tolist() for mix in self._mixes()]
 
-    def _read(self, batch: Batch, state: State | None) -> tuple[Tensor, State]:
-        """The layers to mix; a frozen part keeps no graph."""
-        learning = torch.is_grad_enabled()
-        with torch.set_grad_enabled(learning and _learns(self.bilm.encoder)):
+    def _run_bilm(self, batch: Batch, state: State | None) -> tuple[Tensor, State]:
+        """The layers to mix; frozen parts run without gradients."""
+        grad = torch.is_grad_enabled()
+        with torch.set_grad_enabled(grad and _is_trained(self.bilm.encoder)):
             types = self.bilm.encode(batch.chars)
-        with torch.set_grad_enabled(learning and _learns(self.bilm)):
+        with torch.set_grad_enabled(grad and _is_trained(self.bilm)):
             return self.bilm.run_lstms(types, batch.words, state, layers=self.layers)
 
     def _batch(self, text: Batch | Tensor | Sequence[Sequence[str]]) -> Batch:
@@ -125,30 +125,30 @@ class Elmo(nn.Module):
         characters = self.bilm.config.characters
         if characters is None:
             raise InputError(
-                "a word-level model knows its words only by their vocabulary: "
-                "give a Batch, made by Batch.from_sentences with a WordIndexer"
+                "this is a word-level model, whose vocabulary is needed to look words up; give a "
+                "Batch, made by Batch.from_sentences with a WordIndexer"
             )
-        alphabet = CharacterIndexer(characters.max_characters)
+        indexer = CharacterIndexer(characters.max_characters)
         if not isinstance(text, Tensor):
-            return Batch.from_sentences(text, alphabet).to(device)
+            return Batch.from_sentences(text, indexer).to(device)
         if text.dim() < 3 or text.shape[-1] != characters.max_characters:
             raise InputError(
                 f"character ids have the shape {tuple(text.shape)}, "
                 f"expected (sentences, words, {characters.max_characters})"
             )
-        return Batch.from_ids(text.flatten(0, -3).to(device), alphabet)
+        return Batch.from_ids(text.flatten(0, -3).to(device), indexer)
 
     def _refuse_nan(self, vectors: Tensor, batch: Batch) -> None:
-        """An error that names the first of the sentences, (sentences, ...), that is not finite."""
+        """Raise NumericError if `vectors`, (sentences, ...), hold a NaN or an infinity."""
         if bool(torch.isfinite(vectors).all()):
             return
         sentence = int((~torch.isfinite(vectors)).flatten(1).any(1).nonzero()[0])
         words = ""
         if self.bilm.config.characters is not None:
-            spell = CharacterIndexer(batch.chars.shape[1]).decode
-            places = batch.words[sentence, 1:].tolist()
-            spelled = [spell(batch.chars[place].cpu()) for place in places if place > 0][:-1]
-            words = " (" + " ".join(spelled)[:200] + ")"
+            decode = CharacterIndexer(batch.chars.shape[1]).decode
+            types = batch.words[sentence, 1:].tolist()
+            decoded = [decode(batch.chars[index].cpu()) for index in types if index > 0][:-1]
+            words = " (" + " ".join(decoded)[:200] + ")"
         raise NumericError(
             f"sentence {sentence}{words} has a vector that is not finite: "
             "the weights hold a NaN or an infinity, or training has diverged "
@@ -159,5 +159,5 @@ class Elmo(nn.Module):
         return [mix for mix in self.mixes if isinstance(mix, ScalarMix)]
 
 
-def _learns(module: nn.Module) -> bool:
+def _is_trained(module: nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in module.parameters())

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from elmokit.config import PUBLISHED_FILTERS, BiLMConfig, CharacterConfig, Direction, make_record
 from elmokit.errors import ConfigError
-from elmokit.formats.bilm_tf_options import read_training_options
+from elmokit.formats.bilm_tf import read_training_options
 from elmokit.settings import (
     check_ranges,
     override_settings,

@@ -21,9 +21,9 @@ def translate(weights: dict[str, Tensor], prefix: str, config: BiLMConfig) -> No
         moved[f"encoder.filters.{place}.bias"] = weights.pop(f"{name}bias")
     for place in range(characters.highway_layers):
         for kind in ("weight", "bias"):
-            # AllenNLP's gate lets the vector as it came through, ours the reworked one.
-            rework, gate = weights.pop(f"{encoder}_highways._layers.{place}.{kind}").chunk(2)
-            moved[f"encoder.highways.{place}.rework.{kind}"] = rework
+            # AllenNLP's gate lets the vector as it came through, ours the transformed one.
+            transform, gate = weights.pop(f"{encoder}_highways._layers.{place}.{kind}").chunk(2)
+            moved[f"encoder.highways.{place}.transform.{kind}"] = transform
             moved[f"encoder.highways.{place}.gate.{kind}"] = -gate
     weights.pop(f"{prefix}_word_embedding.weight", None)  # of cached words: worked out again
     for kind in ("weight", "bias"):
