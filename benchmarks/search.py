@@ -1,15 +1,15 @@
-"""A model becomes how well and how fast it searches: nearest passages, and answers to questions.
+"""How well and how fast an index searches: recall, speed, questions of SQuAD, STS-B.
 
     python benchmarks/search.py [MODEL] [--corpus FILE …] [--passages 10000 100000]
         [--store postgresql://…] [--squad dev.json.xz] [--stsb sts-dev.csv]
         [--layers mean top …] [--pooling idf mean max …]
 
-Of the corpus: how many of the exact ten nearest each kind of store finds, how fast, and how long it
-takes to build; with --store in PostgreSQL too, in an index that is dropped again. Of SQuAD: how
-often the paragraph of a question is the first found, or among ten, by the model with each
-whitening, by BM25 where bm25s is installed, and by both (a weighted sum of scores). Of STS-B: how
-much the cosines of sentences agree with people (Spearman). Several layers and poolings are tried
-in turn; stores have the first. Markdown tables for people, one JSON line last for machines.
+With --corpus: the recall of each kind of store, its queries per second and its build time; with
+--store, also in PostgreSQL, in an index that is dropped afterwards. With --squad: how often the
+paragraph of a question is found first or among ten, by the model with each whitening, by BM25 if
+bm25s is installed, and by a weighted sum of both. With --stsb: Spearman's correlation of cosines
+with people's judgements. All layers and poolings are measured in turn; stores use the first.
+Prints Markdown tables, and one line of JSON at the end.
 """
 
 import argparse
@@ -36,24 +36,28 @@ from elmokit.tokenizers import get_tokenizer
 from elmokit.whitening import estimate
 
 Vectors = npt.NDArray[np.float32]
-Ranks = npt.NDArray[np.int64]  # (questions, paragraphs): the place of each paragraph, 0 the first
+Ranks = npt.NDArray[np.int64]  # (questions, paragraphs), from 0
 
 KINDS = ("flat", "hnsw", "ivf")
-WAYS = ("none", "centre", "top", "zca")
+WHITENINGS = ("none", "centre", "top", "zca")
 QUERIES = 1000
 K = 10
-PASSAGES_AT_ONCE = 4096
+PASSAGES_PER_CALL = 4096
 WEIGHT = 0.2  # of vectors beside BM25: the best of seven on SQuAD's train part
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("model", nargs="?", help="a folder or zip; the English one that ships")
+    parser.add_argument(
+        "model", nargs="?", help="folder or zip of a model; default: the English one"
+    )
     parser.add_argument("--corpus", nargs="+", default=[], help="files, folders, globs")
     parser.add_argument("--passages", nargs="+", type=int, default=[10_000, 100_000])
-    parser.add_argument("--store", help="an address of PostgreSQL, with no such index yet")
-    parser.add_argument("--squad", type=Path, help="questions of SQuAD 1.1, packed or not")
-    parser.add_argument("--questions", type=int, help="of SQuAD, evenly from all", default=0)
+    parser.add_argument("--store", help="PostgreSQL URL of an index to build and drop")
+    parser.add_argument("--squad", type=Path, help="SQuAD 1.1, compressed or not")
+    parser.add_argument(
+        "--questions", type=int, help="number of questions of SQuAD; 0: all", default=0
+    )
     parser.add_argument("--stsb", type=Path, help="pairs of STS-B")
     parser.add_argument(
         "--layers", nargs="+", default=["0"], help="mean, top, concat or a layer's number"
@@ -62,27 +66,27 @@ def main() -> None:
         "--pooling", nargs="+", default=["idf"], choices=("idf", "mean", "max", "first", "last")
     )
     parser.add_argument("--precision", default="float32", choices=("float32", "half", "int8"))
-    chosen = parser.parse_args()
-    model = elmokit.load(chosen.model, precision=chosen.precision)
+    args = parser.parse_args()
+    model = elmokit.load(args.model, precision=args.precision)
     configs = [
         IndexConfig(
             model.pretrained.fingerprint(), model.pretrained.tokenizer, "sentences",
             int(layers) if layers.isdigit() else layers, pooling, "zca", "auto",
         )
-        for layers in chosen.layers
-        for pooling in chosen.pooling
+        for layers in args.layers
+        for pooling in args.pooling
     ]  # fmt: skip
     results: dict[str, object] = {"model": configs[0].model}
-    if chosen.corpus:
+    if args.corpus:
         results["stores"] = measure_stores(
-            model, configs[0], chosen.corpus, sorted(chosen.passages), chosen.store
+            model, configs[0], args.corpus, sorted(args.passages), args.store
         )
         print_table(results["stores"])
-    if chosen.squad:
-        results["squad"] = measure_squad(model, configs, chosen.squad, chosen.questions)
+    if args.squad:
+        results["squad"] = measure_squad(model, configs, args.squad, args.questions)
         print_table(results["squad"])
-    if chosen.stsb:
-        results["stsb"] = measure_stsb(model, configs, chosen.stsb)
+    if args.stsb:
+        results["stsb"] = measure_stsb(model, configs, args.stsb)
         print_table(results["stsb"])
     print(json.dumps(results))
 
@@ -94,7 +98,7 @@ def measure_stores(
     sizes: list[int],
     database: str | None,
 ) -> list[dict[str, object]]:
-    """Each kind of store at each size, on the first passages; the queries are those after them."""
+    """Each kind of store at each size, on the first passages; the next ones are the queries."""
     passages = read_passages(find_files(corpus), tokenizer=config.tokenizer, unit=config.unit)
     started = time.perf_counter()
     vectors = embed(model, config, islice(passages, sizes[-1] + QUERIES))
@@ -105,29 +109,29 @@ def measure_stores(
     rows = []
     for size in sizes:
         whitening = estimate([vectors[:size]], dim=vectors.shape[1], way=config.whitening)
-        kept, queries = whitening.apply(vectors[:size]), whitening.apply(vectors[sizes[-1] :])
-        exact = None
+        stored, queries = whitening.apply(vectors[:size]), whitening.apply(vectors[sizes[-1] :])
+        exact_ids = None
         for kind in KINDS:
-            row, found = measure_store(kind, kept, queries, exact)
-            exact = found if exact is None else exact  # the flat one comes first
+            row, ids = measure_store(kind, stored, queries, exact_ids)
+            exact_ids = ids if exact_ids is None else exact_ids  # the flat one comes first
             rows.append({"passages": size, "kind": kind, **row})
         for kind in ("flat", "hnsw") if database else ():
-            row, _ = measure_database(database, kind, kept, queries, exact)
+            row, _ = measure_database(database, kind, stored, queries, exact_ids)
             rows.append({"passages": size, "kind": f"PostgreSQL, {kind}", **row})
     return rows
 
 
 def measure_store(
-    kind: str, kept: Vectors, queries: Vectors, exact: npt.NDArray[np.int64] | None
+    kind: str, stored: Vectors, queries: Vectors, exact: npt.NDArray[np.int64] | None
 ) -> tuple[dict[str, object], npt.NDArray[np.int64]]:
-    """What is measured of one store, and what it found."""
+    """The figures of one store, and the ids it found."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "vectors")
         started = time.perf_counter()
-        stride = max(1, len(kept) // sample_rows(kind, len(kept)))
-        sample = np.ascontiguousarray(kept[::stride])
-        store = FaissVectors.create(path, kind=kind, sample=sample, rows=len(kept))
-        store.add(kept)
+        stride = max(1, len(stored) // sample_rows(kind, len(stored)))
+        sample = np.ascontiguousarray(stored[::stride])
+        store = FaissVectors.create(path, kind=kind, sample=sample, rows=len(stored))
+        store.add(stored)
         store.save()
         built = time.perf_counter() - started
         megabytes = path.stat().st_size / 1e6
@@ -138,25 +142,25 @@ def measure_store(
 
 
 def measure_database(
-    url: str, kind: str, kept: Vectors, queries: Vectors, exact: npt.NDArray[np.int64]
+    url: str, kind: str, stored: Vectors, queries: Vectors, exact: npt.NDArray[np.int64]
 ) -> tuple[dict[str, object], npt.NDArray[np.int64]]:
-    """The same of a store in PostgreSQL, without the time to embed and to whiten."""
+    """The same in PostgreSQL, without the time to embed and to whiten."""
     from elmokit.search.pg_connection import Database, PostgresAddress
     from elmokit.search.pg_store import PostgresBuilder, PostgresStore
 
     config = IndexConfig("benchmark", "spaces", "sentences", "mean", "mean", "none", kind)
     started = time.perf_counter()
-    with PostgresBuilder.open(url, BuildManifest(config, []), dim=kept.shape[1]) as builder:
-        for start in range(0, len(kept), PASSAGES_AT_ONCE):
-            some = kept[start : start + PASSAGES_AT_ONCE].astype(np.float16)
+    with PostgresBuilder.open(url, BuildManifest(config, []), dim=stored.shape[1]) as builder:
+        for start in range(0, len(stored), PASSAGES_PER_CALL):
+            some = stored[start : start + PASSAGES_PER_CALL].astype(np.float16)
             passages = [Passage("", start + n, 0, 0, "", ()) for n in range(len(some))]
             builder.add_part(passages, [VectorSource(n) for n in range(len(some))], some)
-        builder.finish(config, estimate([], dim=kept.shape[1], way="none"))
+        builder.finish(config, estimate([], dim=stored.shape[1], way="none"))
     built = time.perf_counter() - started
     store, database = PostgresStore.open(url), Database(PostgresAddress.from_url(url))
     try:
         size = "SELECT pg_total_relation_size('{s}.vectors'::regclass)"
-        ((size_in_bytes,),) = database.query(size)
+        ((num_bytes,),) = database.query(size)
         started = time.perf_counter()
         found = np.array(
             [[hit.passage.line for hit in store.nearest(query, K)] for query in queries]
@@ -166,7 +170,7 @@ def measure_database(
         store.close()
         database.execute("DROP SCHEMA {s} CASCADE")
         database.close()
-    row = figures(found, exact, seconds=seconds, built=built, megabytes=size_in_bytes / 1e6)
+    row = figures(found, exact, seconds=seconds, built=built, megabytes=num_bytes / 1e6)
     return row, found
 
 
@@ -189,29 +193,29 @@ def figures(
 
 
 def measure_squad(
-    model: elmokit.Embedder, configs: list[IndexConfig], path: Path, most: int
+    model: elmokit.Embedder, configs: list[IndexConfig], path: Path, max_questions: int
 ) -> list[dict[str, object]]:
-    """How often each way finds the paragraph that a question was asked of."""
-    asked = read_squad(path, get_tokenizer(configs[0].tokenizer).tokenize)
-    paragraphs = [*dict.fromkeys(question.text for question in asked)]
-    asked = asked[:: max(1, len(asked) // most) if most else 1]
-    places = {text: place for place, text in enumerate(paragraphs)}
-    wanted = np.array([places[question.text] for question in asked])
-    questions = [" ".join(question.question) for question in asked]
+    """How often the paragraph of a question is found, by method."""
+    squad = read_squad(path, get_tokenizer(configs[0].tokenizer).tokenize)
+    paragraphs = [*dict.fromkeys(question.text for question in squad)]
+    squad = squad[:: max(1, len(squad) // max_questions) if max_questions else 1]
+    numbers = {text: number for number, text in enumerate(paragraphs)}
+    wanted = np.array([numbers[question.text] for question in squad])
+    questions = [" ".join(question.question) for question in squad]
     print(f"\n{len(questions):,} questions, {len(paragraphs):,} paragraphs\n")
 
-    by_words = bm25(paragraphs, questions)
-    ranks: dict[str, Ranks] = {} if by_words is None else {"BM25": ranked(by_words)}
+    bm25_scores = bm25(paragraphs, questions)
+    ranks: dict[str, Ranks] = {} if bm25_scores is None else {"BM25": ranked(bm25_scores)}
     for config in configs:
         contexts = embed(model, config, as_passages(config, paragraphs))
         queries = embed(model, config, as_passages(config, questions))
-        for way in WAYS:
-            whitening = estimate([contexts], dim=contexts.shape[1], way=way)
+        for method in WHITENINGS:
+            whitening = estimate([contexts], dim=contexts.shape[1], way=method)
             scores = whitening.apply(queries) @ whitening.apply(contexts).T
-            ranks[named(config, way)] = ranked(scores)
-        if by_words is not None:
-            both = standard(by_words) + WEIGHT * standard(scores)  # the last way is zca
-            ranks[f"BM25 and {named(config, WAYS[-1])}"] = ranked(both)
+            ranks[title(config, method)] = ranked(scores)
+        if bm25_scores is not None:
+            both = standardized(bm25_scores) + WEIGHT * standardized(scores)  # the last way is zca
+            ranks[f"BM25 and {title(config, WHITENINGS[-1])}"] = ranked(both)
     return [
         {
             "by": name,
@@ -227,7 +231,7 @@ def measure_squad(
 def measure_stsb(
     model: elmokit.Embedder, configs: list[IndexConfig], path: Path
 ) -> list[dict[str, object]]:
-    """How much the likeness of two sentences by each way agrees with what people said."""
+    """Spearman's correlation of sentence similarity with people's judgements, by method."""
     pairs = read_stsb(path, get_tokenizer(configs[0].tokenizer).tokenize)
     first, second = ([texts[n] for texts in (p.texts for p in pairs)] for n in (0, 1))
     gold = [pair.score for pair in pairs]
@@ -237,25 +241,25 @@ def measure_stsb(
     def add(name: str, scores: npt.NDArray[np.floating]) -> None:
         rows.append({"by": name, "Spearman": round(spearman(gold, scores), 4)})
 
-    by_words = bm25(first, second)
-    if by_words is not None:  # how well the one finds the other, both ways
-        add("BM25", np.diag(by_words) + np.diag(bm25(second, first)))
+    bm25_scores = bm25(first, second)
+    if bm25_scores is not None:  # the score of each sentence for the other, both added
+        add("BM25", np.diag(bm25_scores) + np.diag(bm25(second, first)))
     for config in configs:
         one, other = (embed(model, config, as_passages(config, side)) for side in (first, second))
-        for way in WAYS:
-            whitening = estimate([one, other], dim=one.shape[1], way=way)
-            add(named(config, way), (whitening.apply(one) * whitening.apply(other)).sum(1))
+        for method in WHITENINGS:
+            whitening = estimate([one, other], dim=one.shape[1], way=method)
+            add(title(config, method), (whitening.apply(one) * whitening.apply(other)).sum(1))
     return rows
 
 
-def named(config: IndexConfig, way: str) -> str:
-    return f"layers {config.layers}, pooling {config.pooling}, {way}"
+def title(config: IndexConfig, whitening: str) -> str:
+    return f"layers {config.layers}, pooling {config.pooling}, {whitening}"
 
 
 def embed(model: elmokit.Embedder, config: IndexConfig, passages: Iterator[Passage]) -> Vectors:
-    """The vectors of passages, before any whitening."""
+    """The vectors of passages before whitening."""
     parts = []
-    while some := [*islice(passages, PASSAGES_AT_ONCE)]:
+    while some := [*islice(passages, PASSAGES_PER_CALL)]:
         parts.append(embed_passages(config, model, some)[1])
     return np.concatenate(parts)
 
@@ -267,30 +271,30 @@ def as_passages(config: IndexConfig, texts: Sequence[str]) -> Iterator[Passage]:
 
 
 def bm25(paragraphs: list[str], questions: list[str]) -> Vectors | None:
-    """The scores of paragraphs by the words they share with questions."""
+    """BM25 scores, (questions, paragraphs); None without bm25s."""
     try:
         import bm25s
     except ImportError:
-        print("BM25 is left out: pip install bm25s\n")
+        print("without BM25: pip install bm25s\n")
         return None
     index = bm25s.BM25()
     index.index(
         bm25s.tokenize(paragraphs, stopwords="en", show_progress=False), show_progress=False
     )
-    split = bm25s.tokenize(questions, stopwords="en", return_ids=False, show_progress=False)
-    return np.stack([index.get_scores(words) for words in split])
+    tokens = bm25s.tokenize(questions, stopwords="en", return_ids=False, show_progress=False)
+    return np.stack([index.get_scores(words) for words in tokens])
 
 
 def ranked(scores: npt.NDArray[np.floating]) -> Ranks:
-    """The place of each paragraph when the best comes first; of equals, the earlier paragraph."""
+    """The rank of each paragraph; of equals, the earlier one is first."""
     order = np.argsort(-scores, 1, kind="stable")
     ranks = np.empty_like(order)
     np.put_along_axis(ranks, order, np.arange(scores.shape[1])[None], 1)
     return ranks
 
 
-def standard(scores: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    """The scores of each question's paragraphs with mean 0 and variance 1."""
+def standardized(scores: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    """Scores with mean 0 and variance 1 for each question."""
     centred = scores - scores.mean(1, keepdims=True)
     return centred / (centred.std(1, keepdims=True) + 1e-9)
 

@@ -1,4 +1,4 @@
-"""What is drawn stands in the picture, as text, and the same each time."""
+"""Plots: their text and bytes, training logs, and files for TensorBoard's projector."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import FormatError, InputError
-from elmokit.occurrences import Occurrence, embed_occurrences, find_occurrences
+from elmokit.occurrences import embed_occurrences, find_occurrences
 from elmokit.plots import (
     LayerWeights,
     compare_words,
@@ -25,59 +25,25 @@ LINES = ["He played a $ 5 violin .", "", "Plays are long .", "我们 去 银行 
 LABELLED = ["music\tHe will play .", "theatre\tThe play 银行 ended .", "music\tThey play on ."]
 
 
-def uses_of(word, lines, **options):
+def find(word, lines, **options):
     return find_occurrences(
         word, lines, name="lines", tokenize=lambda text: [text.split()], **options
     )
 
 
 @pytest.fixture
-def uses(model):
-    found = uses_of("play", LABELLED)
-    return found, embed_occurrences(model, found)
+def labelled(model):
+    """Labelled occurrences of a word, and their vectors."""
+    occurrences = find("play", LABELLED)
+    return occurrences, embed_occurrences(model, occurrences)
 
 
-def test_uses_are_found_by_form_or_by_prefix():
-    assert [use.words[use.index] for use in uses_of("Play", LINES)] == ["play"]
-    assert [use.word for use in uses_of("play", LINES, prefix=True)] == ["played", "Plays", "play"]
-    assert uses_of("play", LABELLED)[1] == Occurrence(
-        ("The", "play", "银行", "ended", "."), 1, "theatre"
-    )
-
-
-def test_an_excerpt_shows_what_stands_beside():
-    use = Occurrence(("a", "b", "c", "d", "e"), 3)
-    assert use.excerpt(1) == "… c d e"
-    assert use.excerpt(9) == "a b c d e"
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["no such word"], "lines: 'play' does not occur; give --prefix for its inflections"),
-        (["music\tplay", "play"], "line 2: expected a label, one tab and a text"),
-        (["play", "music\tplay"], "line 2: expected no tab"),
-        (["a\tb\tplay"], "line 1: expected a label, one tab"),
-    ],
-)
-def test_lines_that_do_not_fit_are_named(lines, message):
-    with pytest.raises(InputError, match=message):
-        uses_of("play", lines)
-
-
-def test_the_vectors_of_uses_are_those_of_embed(model, uses):
-    found, vectors = uses
-    assert vectors.shape == (3, 3, 12)
-    alone = model.embed([list(found[1].words)])[0]
-    np.testing.assert_allclose(vectors[:, 1], alone[:, 1], atol=2e-6)
-
-
-def test_a_map_of_senses_keeps_its_text_and_its_bytes(uses, tmp_path):
-    path = tmp_path / "senses.svg"
-    groups = plot_contexts(path, *uses, layers=[0, 2])
+def test_a_plot_of_contexts_has_its_text_and_the_same_bytes_again(labelled, tmp_path):
+    path = tmp_path / "contexts.svg"
+    groups = plot_contexts(path, *labelled, layers=[0, 2])
     assert groups.names == ["music", "theatre"]
     svg = path.read_text("utf-8")
-    for said in (
+    for text in (
         "layer 0",
         "layer 2",
         "music",
@@ -86,54 +52,56 @@ def test_a_map_of_senses_keeps_its_text_and_its_bytes(uses, tmp_path):
         "% of variance",
         "3 occurrences of play",
     ):
-        assert said in svg
+        assert text in svg
     assert "layer 1" not in svg
     assert "dc:date" not in svg
-    plot_contexts(tmp_path / "again.svg", *uses, layers=[0, 2])
+    plot_contexts(tmp_path / "again.svg", *labelled, layers=[0, 2])
     assert (tmp_path / "again.svg").read_bytes() == path.read_bytes()
 
 
-def test_uses_without_labels_are_coloured_by_cluster(model, tmp_path):
-    found = uses_of("play", LINES, prefix=True)
-    vectors = embed_occurrences(model, found)
-    groups = plot_contexts(tmp_path / "a.png", found, vectors, layers=[1], clusters=9)
+def test_occurrences_without_labels_are_coloured_by_cluster(model, tmp_path):
+    occurrences = find("play", LINES, prefix=True)
+    vectors = embed_occurrences(model, occurrences)
+    groups = plot_contexts(tmp_path / "a.png", occurrences, vectors, layers=[1], clusters=9)
     assert groups.names == ["cluster 1", "cluster 2", "cluster 3"]
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    plot_contexts(tmp_path / "b.png", found, vectors, layers=[1], clusters=9)
+    plot_contexts(tmp_path / "b.png", occurrences, vectors, layers=[1], clusters=9)
     assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
-def test_the_projector_gets_a_line_a_use(uses, tmp_path):
-    groups = plot_contexts(tmp_path / "senses.svg", *uses, layers=[2])
-    write_projector(tmp_path / "projector", uses[0], uses[1][2], groups)
+def test_the_projector_gets_a_line_for_each_occurrence(labelled, tmp_path):
+    groups = plot_contexts(tmp_path / "contexts.svg", *labelled, layers=[2])
+    write_projector(tmp_path / "projector", labelled[0], labelled[1][2], groups)
     vectors = np.loadtxt(tmp_path / "projector" / "vectors.tsv", delimiter="\t")
-    np.testing.assert_allclose(vectors, uses[1][2], rtol=1e-5)
+    np.testing.assert_allclose(vectors, labelled[1][2], rtol=1e-5)
     metadata = (tmp_path / "projector" / "metadata.tsv").read_text("utf-8").splitlines()
     assert metadata[0] == "word\tgroup\tsentence"
     assert metadata[2] == "play\ttheatre\tThe play 银行 ended ."
     assert len(metadata) == 4
 
 
-def test_the_projector_is_told_of_its_files(uses, tmp_path):
-    groups = plot_contexts(tmp_path / "senses.svg", *uses, layers=[2])
-    write_projector(tmp_path / "projector", uses[0], uses[1][2], groups)
+def test_the_config_of_the_projector_names_its_files(labelled, tmp_path):
+    groups = plot_contexts(tmp_path / "contexts.svg", *labelled, layers=[2])
+    write_projector(tmp_path / "projector", labelled[0], labelled[1][2], groups)
     config = (tmp_path / "projector" / "projector_config.pbtxt").read_text()
     named = dict(re.findall(r'^  ([a-z_]+): "(.*)"$', config, re.MULTILINE))
     assert named == {"tensor_path": "vectors.tsv", "metadata_path": "metadata.tsv"}
     assert config.startswith("embeddings {\n")
     assert config.endswith("\n}\n")
-    there = {path.name for path in (tmp_path / "projector").iterdir()}
-    assert there == {*named.values(), "projector_config.pbtxt"}
+    files = {path.name for path in (tmp_path / "projector").iterdir()}
+    assert files == {*named.values(), "projector_config.pbtxt"}
 
 
-def test_one_use_or_another_ending_or_no_matplotlib_is_refused(uses, tmp_path, monkeypatch):
+def test_one_occurrence_a_wrong_extension_or_no_matplotlib_is_refused(
+    labelled, tmp_path, monkeypatch
+):
     with pytest.raises(InputError, match="occurs only once"):
-        plot_contexts(tmp_path / "a.svg", uses[0][:1], uses[1][:, :1], layers=[0])
+        plot_contexts(tmp_path / "a.svg", labelled[0][:1], labelled[1][:, :1], layers=[0])
     with pytest.raises(InputError, match=r"a.pdf: expected a file that ends in .svg or .png"):
-        plot_contexts(tmp_path / "a.pdf", *uses, layers=[0])
+        plot_contexts(tmp_path / "a.pdf", *labelled, layers=[0])
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(InputError, match=r"pip install 'elmokit\[plot\]'"):
-        plot_contexts(tmp_path / "a.svg", *uses, layers=[0])
+        plot_contexts(tmp_path / "a.svg", *labelled, layers=[0])
     assert not [*tmp_path.iterdir()]
 
 
@@ -149,21 +117,21 @@ def test_words_are_compared_by_their_cosines(model, tmp_path):
     assert cosines[0, 2, 1] == pytest.approx(1, abs=1e-6)  # one word has one context-free vector
     plot_similarity(tmp_path / "s.svg", first, second, cosines, layers=[0, 1, 2])
     svg = (tmp_path / "s.svg").read_text("utf-8")
-    for said in ("银行", ">$<", "1.00", "layer 2", "cosine"):
-        assert said in svg
+    for text in ("银行", ">$<", "1.00", "layer 2", "cosine"):
+        assert text in svg
     with pytest.raises(InputError, match="no word"):
         compare_words(model, [], second)
 
 
-def test_mixes_of_different_layers_stand_in_one_grid(tmp_path):
+def test_mixes_of_different_layers_are_in_one_grid(tmp_path):
     mixes = [
         LayerWeights(Path("a/ner"), "input", (0, 1, 2), (0.2, 0.5, 0.3)),
         LayerWeights(Path("srl"), "output", (1, 2), (0.4, 0.6)),
     ]
     plot_layer_weights(tmp_path / "mix.svg", mixes)
     svg = (tmp_path / "mix.svg").read_text("utf-8")
-    for said in ("ner, input", "srl, output", "layer 0", "layer 2"):
-        assert said in svg
+    for text in ("ner, input", "srl, output", "layer 0", "layer 2"):
+        assert text in svg
     with pytest.raises(InputError, match="none of the folders has layer weights"):
         plot_layer_weights(tmp_path / "mix.svg", [])
 
@@ -176,7 +144,7 @@ LOG = [
 ]
 
 
-def test_the_log_of_a_pretraining_run_becomes_curves(tmp_path):
+def test_the_log_of_a_pretraining_run_is_plotted(tmp_path):
     lines = "".join(json.dumps(line) + "\n" for line in LOG)
     (tmp_path / "log.jsonl").write_text(lines + '{"update": 30, "lo')  # being written
     loss, perplexity = read_training_log(tmp_path)
@@ -186,12 +154,12 @@ def test_the_log_of_a_pretraining_run_becomes_curves(tmp_path):
     perplexity.points["forward, zero"].append((20, 3000))
     plot_training(tmp_path / "curve.svg", [loss, perplexity])
     svg = (tmp_path / "curve.svg").read_text("utf-8")
-    for said in ("sampled loss", "perplexity", "forward, zero", "update", ">1,000<", ">200<"):
-        assert said in svg
+    for text in ("sampled loss", "perplexity", "forward, zero", "update", ">1,000<", ">200<"):
+        assert text in svg
     assert "mathdefault" not in svg  # formulas are not drawn: a word may be a dollar sign
 
 
-def test_the_log_of_a_task_becomes_curves(tmp_path):
+def test_the_log_of_a_task_is_plotted(tmp_path):
     line = {"epoch": 1, "loss": 2.5, "scores": {"f1": 0.5, "precision": 0.4}, "seconds": 3}
     (tmp_path / "log.jsonl").write_text(json.dumps(line) + "\n")
     loss, scores = read_training_log(tmp_path / "log.jsonl")
@@ -201,7 +169,7 @@ def test_the_log_of_a_task_becomes_curves(tmp_path):
     assert "precision" in (tmp_path / "curve.svg").read_text("utf-8")
 
 
-def test_a_log_that_is_missing_empty_or_damaged_is_named(tmp_path):
+def test_a_missing_empty_or_damaged_log_is_reported(tmp_path):
     with pytest.raises(InputError, match="no such file; name the folder"):
         read_training_log(tmp_path)
     (tmp_path / "log.jsonl").write_text("")

@@ -1,5 +1,7 @@
-"""The files of a folder's index belong together, and a kill at any time harms nothing."""
+"""An index in a folder: its files, other processes that change it, kills at any time."""
 
+import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -27,8 +29,8 @@ def folder(model, tmp_path):
 
 
 @pytest.fixture
-def new(tmp_path):
-    """Files with a line each."""
+def new_file(tmp_path):
+    """Write a line of text to a file, and give its name."""
 
     def write(line):
         path = tmp_path / f"{line}.txt"
@@ -59,15 +61,15 @@ def test_a_folder_with_something_hidden_is_left_alone(model, tmp_path):
     assert [path.name for path in (tmp_path / "home").rglob("*")] == [".git", "HEAD"]
 
 
-def test_a_build_takes_away_only_what_it_made(tmp_path):
-    recipe = IndexConfig("m", "spaces", "sentences", "mean", "mean", "none", "flat")
-    with FaissBuilder.open(tmp_path / "index", BuildManifest(recipe, [])) as builder:
+def test_removing_a_build_leaves_other_files(tmp_path):
+    config = IndexConfig("m", "spaces", "sentences", "mean", "mean", "none", "flat")
+    with FaissBuilder.open(tmp_path / "index", BuildManifest(config, [])) as builder:
         (tmp_path / "index" / ".note").write_text("mine")
         builder.remove()
     assert [path.name for path in (tmp_path / "index").iterdir()] == [".note"]
 
 
-def test_a_build_that_was_killed_at_its_first_file_begins_again(folder, model, tmp_path):
+def test_a_build_killed_while_writing_its_first_file_starts_again(folder, model, tmp_path):
     (tmp_path / "killed").mkdir()
     (tmp_path / "killed" / ".building.json.7.unfinished").write_text("{")
     Index.build(tmp_path / "killed", [str(tmp_path / "text.txt")], model).close()
@@ -75,7 +77,7 @@ def test_a_build_that_was_killed_at_its_first_file_begins_again(folder, model, t
 
 
 @pytest.mark.parametrize("next_step", ["change", "build"])
-def test_what_a_build_killed_at_its_end_left_is_taken_away(folder, model, tmp_path, next_step):
+def test_files_that_a_build_killed_at_its_end_left_are_removed(folder, model, tmp_path, next_step):
     (folder / "building.json").write_text("{}")
     (folder / "parts").mkdir()
     np.save(folder / "parts" / "000000000000.npy", np.zeros((3, 12), np.float16))
@@ -88,7 +90,7 @@ def test_what_a_build_killed_at_its_end_left_is_taken_away(folder, model, tmp_pa
     test_an_index_is_four_files(folder)
 
 
-def test_cells_are_a_kind_too(model, folder, tmp_path):
+def test_an_index_of_cells_is_searched(model, folder, tmp_path):
     Index.build(tmp_path / "i", [str(tmp_path / "text.txt")], model, kind="ivf").close()
     with Index.open(tmp_path / "i", model) as index:
         assert index.config.kind == "ivf"
@@ -100,49 +102,49 @@ def texts_of(index, query):
     return [hit.passage.text for hit in index.search(query, k=20)]
 
 
-def test_what_another_process_changed_is_seen(folder, model, new):
+def test_changes_by_another_process_are_seen(folder, model, new_file):
     with Index.open(folder, model) as first, Index.open(folder, model) as second:
-        first.add([new("Something new.")])
+        first.add([new_file("Something new.")])
         assert texts_of(second, "Something new.")[0] == "Something new."
         second.delete([1])
         assert sorted(texts_of(first, "It.")) == ["It rained.", "She was late.", "Something new."]
 
 
-def test_uses_that_another_process_added_are_seen(folder, model, new, tmp_path):
-    Index.build(tmp_path / "uses", [str(tmp_path / "text.txt")], model, unit="words").close()
-    with Index.open(tmp_path / "uses", model) as one, Index.open(tmp_path / "uses", model) as two:
-        one.add([new("We play it.")])
+def test_occurrences_added_by_another_process_are_found(folder, model, new_file, tmp_path):
+    Index.build(tmp_path / "words", [str(tmp_path / "text.txt")], model, unit="words").close()
+    with Index.open(tmp_path / "words", model) as one, Index.open(tmp_path / "words", model) as two:
+        one.add([new_file("We play it.")])
         assert len(two.search_word("play", "We play it.")) == 2
 
 
-def test_what_another_process_added_and_deleted_is_not_mistaken(folder, model, new):
+def test_vectors_added_and_deleted_by_another_process_are_skipped(folder, model, new_file):
     with Index.open(folder, model) as first, Index.open(folder, model) as second:
-        name = new("Something new.")
+        name = new_file("Something new.")
         first.add([name])
         first.delete(first.passages_of(name))
-        second.add([new("Quite another thing!")])
-        first.add([new("The end.")])
+        second.add([new_file("Quite another thing!")])
+        first.add([new_file("The end.")])
     with Index.open(folder, model) as opened:
         for text in ("Quite another thing!", "The end.", "It rained."):
             assert texts_of(opened, text)[0] == text
 
 
-def test_an_add_that_fails_leaves_no_vectors(folder, model, new, tmp_path):
+def test_a_failed_add_leaves_no_vectors(folder, model, new_file, tmp_path):
     (tmp_path / "bad.txt").write_bytes(b"A good line that is far away.\n" * 3 + b"\xff\n")
     model.tokens_per_batch = 1  # the good lines are added before the bad one is met
     with Index.open(folder, model) as index:
         with pytest.raises(InputError, match="line 4: not UTF-8"):
             index.add([str(tmp_path / "bad.txt")])
-        index.add([new("Something new.")])
+        index.add([new_file("Something new.")])
     assert len(FaissVectors.open(folder / "vectors.faiss", kind="flat")) == 4
 
 
-def test_an_index_is_opened_while_another_process_adds(folder, model, new, monkeypatch):
+def test_an_index_is_opened_while_another_process_adds(folder, model, new_file, monkeypatch):
     read, added = FaissVectors.open, []
 
     def read_before_an_add(path, *, kind):
         vectors = read(path, kind=kind)
-        added.extend([] if added else [writer.add([new("Something new.")])])
+        added.extend([] if added else [writer.add([new_file("Something new.")])])
         return vectors
 
     with Index.open(folder, model) as writer:
@@ -161,7 +163,7 @@ def test_an_index_is_searched_while_another_process_adds(folder, model):
         assert len(texts_of(reader, "It rained.")) == 11
 
 
-def test_who_asks_while_another_process_writes_is_told_to_ask_again(folder, model, monkeypatch):
+def test_a_search_while_another_process_writes_is_refused_for_a_moment(folder, model, monkeypatch):
     monkeypatch.setattr("elmokit.search.metadata._LOCK_TIMEOUT_SECONDS", 0.01)
     with Index.open(folder, model) as index:
         writer = sqlite3.connect(folder / "passages.sqlite")
@@ -173,7 +175,7 @@ def test_who_asks_while_another_process_writes_is_told_to_ask_again(folder, mode
         assert index.search("It rained.", k=1)[0].passage.text == "It rained."
 
 
-def test_vectors_that_the_catalog_does_not_know_are_passed_over(folder, model):
+def test_vectors_that_the_metadata_does_not_list_are_skipped(folder, model):
     with Index.open(folder, model) as index:
         query = index.encode("He will play the violin.")
         vectors = FaissVectors.open(folder / "vectors.faiss", kind="flat")
@@ -222,7 +224,7 @@ Index.build(sys.argv[3], [sys.argv[2]], model)
 """
 
 
-def test_a_killed_build_goes_on_and_ends_with_the_same_numbers(model_folder, tmp_path):
+def test_a_killed_build_is_resumed_and_ends_with_the_same_bytes(model_folder, tmp_path):
     text, target = tmp_path / "text.txt", tmp_path / "killed"
     text.write_text("".join(f"line {n} of a text with {n % 7} more\n" for n in range(300)))
     child = subprocess.Popen([sys.executable, "-c", BUILD, model_folder, text, target])
@@ -231,19 +233,56 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_numbers(model_folder, tmp
         time.sleep(0.002)
     child.send_signal(signal.SIGKILL)
     child.wait()
-    kept = {path: path.stat().st_mtime_ns for path in sorted(target.glob("parts/[0-9]*.npy"))[:-1]}
-    assert len(kept) >= 2
+    parts = sorted(target.glob("parts/[0-9]*.npy"))[:-1]
+    written = {path: path.stat().st_mtime_ns for path in parts}
+    assert len(written) >= 2
     model = elmokit.load(model_folder, tokenizer="spaces", tokens_per_batch=16)
     with pytest.raises(InputError, match="its build was interrupted: repeat it"):
         Index.open(target, model)
-    with pytest.raises(InputError, match="was started with another recipe"):
+    with pytest.raises(InputError, match="was started with pooling mean, now max"):
         Index.build(target, [str(text)], model, pooling="max")
-    assert all(path.stat().st_mtime_ns == changed for path, changed in kept.items())
-    whole = Index.build(tmp_path / "whole", [str(text)], model)
+    assert all(path.stat().st_mtime_ns == changed for path, changed in written.items())
+    uninterrupted = Index.build(tmp_path / "whole", [str(text)], model)
     resumed = Index.build(target, [str(text)], model)
-    with whole, resumed:
-        assert len(resumed) == len(whole) == 300
-        assert resumed.search("line 9 of it", k=50) == whole.search("line 9 of it", k=50)
+    with uninterrupted, resumed:
+        assert len(resumed) == len(uninterrupted) == 300
+        assert resumed.search("line 9 of it", k=50) == uninterrupted.search("line 9 of it", k=50)
     for name in ("vectors.faiss", "whitening.npy", "index.json"):
         assert (target / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     assert not [*target.glob("parts*"), *target.glob("building.json")]
+
+
+def in_names_of_0_1(settings):
+    """The settings of an index as 0.1 wrote them."""
+    settings = {{"tokenizer": "split"}.get(name, name): value for name, value in settings.items()}
+    return settings | {"pooling": {"idf": "rare"}.get(settings["pooling"], settings["pooling"])}
+
+
+def test_an_index_that_0_1_built_is_opened(folder, model):
+    path = folder / "index.json"
+    path.write_text(json.dumps(in_names_of_0_1(json.loads(path.read_text()))))
+    with Index.open(folder, model) as index:
+        assert (index.config.tokenizer, index.config.pooling) == ("moses", "mean")
+        assert len(index.search("It rained.", k=9)) == 3
+    text = json.dumps(in_names_of_0_1(json.loads(index.config.to_json()) | {"pooling": "idf"}))
+    assert IndexConfig.from_json(text, "index.json").pooling == "idf"
+
+
+def test_a_build_that_0_1_started_is_resumed(folder, model, tmp_path):
+    bad = tmp_path / "text.txt"
+    good = bad.read_bytes()
+    model.tokens_per_batch = 1
+    bad.write_bytes(good[:-1] + b"\xff")
+    times = 1_000_000_000, 1_000_000_000
+    os.utime(bad, times)
+    with pytest.raises(InputError, match="not UTF-8"):
+        Index.build(tmp_path / "begun", [str(bad)], model)
+    path = tmp_path / "begun" / "building.json"
+    config = json.loads(path.read_text())
+    rest = {name: config.pop(name) for name in ("files", "precision")}
+    path.write_text(json.dumps({"recipe": in_names_of_0_1(config)} | rest))
+    bad.write_bytes(good)
+    os.utime(bad, times)
+    Index.build(tmp_path / "begun", [str(bad)], model).close()
+    for name in ("vectors.faiss", "whitening.npy", "index.json"):
+        assert (tmp_path / "begun" / name).read_bytes() == (folder / name).read_bytes()

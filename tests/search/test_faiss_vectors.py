@@ -21,14 +21,14 @@ def make_store(path, kind, vectors):
     return store
 
 
-def brute_force(store, queries, k, gone=()):
+def brute_force(store, queries, k, deleted=()):
     vectors = store.vectors(range(len(store)))
     cosines = queries @ vectors.T
-    cosines[:, [*gone]] = -2
+    cosines[:, [*deleted]] = -2
     return np.argsort(-cosines, 1)[:, :k], -np.sort(-cosines, 1)[:, :k]
 
 
-def test_a_flat_store_finds_what_brute_force_finds(tmp_path):
+def test_flat_search_is_exact(tmp_path):
     store, queries = make_store(tmp_path / "s", "flat", random_unit(300)), random_unit(20, seed=1)
     scores, ids = store.search(queries, 10)
     wanted_ids, wanted = brute_force(store, queries, 10)
@@ -37,7 +37,7 @@ def test_a_flat_store_finds_what_brute_force_finds(tmp_path):
 
 
 @pytest.mark.parametrize(("kind", "least"), [("hnsw", 0.95), ("ivf", 0.3)])
-def test_a_large_store_finds_most_of_it(tmp_path, kind, least):
+def test_approximate_search_finds_most_of_the_nearest(tmp_path, kind, least):
     # Random vectors have no cells: those of text are found far more often.
     store, queries = make_store(tmp_path / "s", kind, random_unit(3000)), random_unit(50, seed=1)
     _, ids = store.search(queries, 10)
@@ -47,7 +47,7 @@ def test_a_large_store_finds_most_of_it(tmp_path, kind, least):
 
 
 @pytest.mark.parametrize("kind", ["flat", "hnsw", "ivf"])
-def test_what_was_deleted_is_passed_over_and_what_was_added_is_found(tmp_path, kind):
+def test_deleted_vectors_are_skipped_and_added_ones_found(tmp_path, kind):
     vectors = random_unit(200)
     store = make_store(tmp_path / "s", kind, vectors)
     store.save()
@@ -62,13 +62,13 @@ def test_what_was_deleted_is_passed_over_and_what_was_added_is_found(tmp_path, k
     np.testing.assert_allclose(store.vectors([200, 3]), [new[0], vectors[3]], atol=1e-3)
 
 
-def test_what_was_deleted_is_listed_once_for_many_searches(tmp_path, monkeypatch):
+def test_deleted_ids_are_listed_once_for_many_searches(tmp_path, monkeypatch):
     select, made = faiss.IDSelectorBatch, []
     monkeypatch.setattr(faiss, "IDSelectorBatch", lambda ids: made.append([*ids]) or select(ids))
     vectors = random_unit(200)
     store = make_store(tmp_path / "s", "flat", vectors)
-    for gone in ([5], [9, 6]):
-        store.delete(gone)
+    for deleted in ([5], [9, 6]):
+        store.delete(deleted)
         for query in (5, 6, 7):
             found = store.search(vectors[query : query + 1], 1)[1].item()
             assert (found == query) == (query in store)
@@ -76,17 +76,17 @@ def test_what_was_deleted_is_listed_once_for_many_searches(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(("kind", "least"), [("flat", 1), ("hnsw", 0.9), ("ivf", 0.9)])
-def test_the_few_that_are_left_are_found(tmp_path, kind, least):
+def test_the_few_vectors_that_are_not_deleted_are_found(tmp_path, kind, least):
     store, queries = make_store(tmp_path / "s", kind, random_unit(3000)), random_unit(50, seed=1)
-    gone = [place for place in range(3000) if place % 100]
-    store.delete(gone)
+    deleted = [id_ for id_ in range(3000) if id_ % 100]
+    store.delete(deleted)
     _, ids = store.search(queries, 10)
-    wanted, _ = brute_force(store, queries, 10, gone)
+    wanted, _ = brute_force(store, queries, 10, deleted)
     recall = np.mean([len({*a} & {*b}) / 10 for a, b in zip(ids, wanted, strict=True)])
     assert recall >= least
 
 
-def test_more_than_there_are_gives_all_there_are(tmp_path):
+def test_a_k_beyond_the_number_of_vectors_gives_all(tmp_path):
     store = make_store(tmp_path / "s", "flat", random_unit(3))
     store.delete([1])
     assert sorted(store.search(random_unit(1), 10)[1][0].tolist()) == [0, 2]
@@ -94,19 +94,19 @@ def test_more_than_there_are_gives_all_there_are(tmp_path):
     assert store.search(random_unit(1), 10)[1].shape == (1, 0)
 
 
-def test_numbers_are_kept_in_two_bytes(tmp_path):
+def test_a_number_takes_two_bytes(tmp_path):
     make_store(tmp_path / "s", "flat", random_unit(5000)).save()
     assert (tmp_path / "s").stat().st_size < 5000 * 16 * 2.1
 
 
-def test_many_vectors_get_a_graph_and_very_many_cells():
+def test_the_kind_follows_from_the_number_of_vectors():
     assert [choose_kind(rows) for rows in (1, 10**6, 10**7)] == ["flat", "hnsw", "ivf"]
 
 
-@pytest.mark.parametrize("kept", [0, 20, 300])
-def test_a_damaged_file_is_named(tmp_path, kept):
+@pytest.mark.parametrize("num_bytes", [0, 20, 300])
+def test_a_damaged_file_is_named(tmp_path, num_bytes):
     make_store(tmp_path / "s", "flat", random_unit(50)).save()
-    (tmp_path / "s").write_bytes((tmp_path / "s").read_bytes()[:kept])
+    (tmp_path / "s").write_bytes((tmp_path / "s").read_bytes()[:num_bytes])
     with pytest.raises(FormatError, match=r"s: FAISS cannot read it .* build the index again"):
         FaissVectors.open(tmp_path / "s", kind="flat")
     (tmp_path / "s").write_bytes(b"garbage" * 100)
@@ -114,7 +114,14 @@ def test_a_damaged_file_is_named(tmp_path, kept):
         FaissVectors.open(tmp_path / "s", kind="flat")
 
 
-def test_without_faiss_the_install_line_is_named(tmp_path, monkeypatch):
+def test_a_missing_faiss_is_reported_with_its_install_line(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(InputError, match=r"pip install 'elmokit\[search\]'"):
         FaissVectors.open(tmp_path / "s", kind="flat")
+
+
+def test_a_search_leaves_the_number_of_faiss_threads_alone(tmp_path):
+    vectors = make_store(tmp_path / "s", "flat", random_unit(50))
+    before = faiss.omp_get_max_threads()
+    vectors.search(random_unit(1), 3)
+    assert faiss.omp_get_max_threads() == before

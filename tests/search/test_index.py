@@ -1,4 +1,4 @@
-"""Text is indexed, searched, added and forgotten, in a folder and in a database alike."""
+"""An index is built, searched and changed, in a folder and in a database alike."""
 
 import json
 import os
@@ -8,7 +8,7 @@ import pytest
 
 import elmokit
 from elmokit.errors import InputError, OutputError
-from elmokit.search.index import Index
+from elmokit.search.index import Index, read_index_info
 from made import make_folder
 
 LINES = [
@@ -33,8 +33,8 @@ def index(model, text, place):
 
 
 @pytest.fixture
-def uses(model, text, place):
-    with Index.build(place("uses"), [str(text)], model, unit="words", layers="top") as built:
+def word_index(model, text, place):
+    with Index.build(place("words"), [str(text)], model, unit="words", layers="top") as built:
         yield built
 
 
@@ -46,14 +46,14 @@ def test_a_passage_is_nearest_to_itself(index):
     hits = index.search("The children play in the street.", k=3)
     assert len(hits) == 3
     assert hits[0].score == pytest.approx(1, abs=2e-3)
-    found = hits[0].passage
-    assert (found.line, found.start, found.end) == (2, 0, len(LINES[1]))
+    passage = hits[0].passage
+    assert (passage.line, passage.start, passage.end) == (2, 0, len(LINES[1]))
     assert [*json.loads(json.dumps(hits[0].to_dict()))][:3] == ["score", "id", "file"]
 
 
 @pytest.mark.parametrize("layers", ["mean", "top", "concat", 0])
 @pytest.mark.parametrize("way", ["zca", "none"])
-def test_a_search_is_brute_force_over_encode(model, text, place, layers, way):
+def test_search_agrees_with_brute_force_over_encode(model, text, place, layers, way):
     with Index.build(
         place("i"), [str(text)], model, unit="paragraphs", layers=layers, whitening=way
     ) as index:
@@ -62,13 +62,13 @@ def test_a_search_is_brute_force_over_encode(model, text, place, layers, way):
             changed = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         else:
             changed = index.whitening.apply(vectors)
-        wanted = changed[:-1] @ changed[-1]
+        cosines = changed[:-1] @ changed[-1]
         hits = index.search("a violin", k=10)
-        assert [hit.passage.line - 1 for hit in hits] == np.argsort(-wanted).tolist()
-        np.testing.assert_allclose([hit.score for hit in hits], -np.sort(-wanted), atol=5e-3)
+        assert [hit.passage.line - 1 for hit in hits] == np.argsort(-cosines).tolist()
+        np.testing.assert_allclose([hit.score for hit in hits], -np.sort(-cosines), atol=5e-3)
 
 
-def test_an_opened_index_is_the_built_one(index, model, place):
+def test_an_opened_index_gives_the_same_hits(index, model, place):
     before = index.search("a late violin")
     with Index.open(place("index"), model) as opened:
         assert opened.search("a late violin") == before
@@ -76,7 +76,7 @@ def test_an_opened_index_is_the_built_one(index, model, place):
         assert opened.config == index.config
 
 
-def test_files_are_added_and_passages_deleted_for_good(index, model, place, tmp_path):
+def test_files_are_added_and_passages_deleted(index, model, place, tmp_path):
     new = tmp_path / "new.txt"
     new.write_text("Quite another thing! The end.\n")
     assert index.add([str(new)]) == 2
@@ -112,7 +112,7 @@ def test_every_kind_of_index_is_opened_changed_and_opened_again(model, text, pla
         assert "He will play the violin." not in texts_of(index.search(LINES[0], k=20))
 
 
-def test_an_add_that_fails_leaves_the_index_as_it_was(index, model, place, tmp_path):
+def test_a_failed_add_leaves_the_index_unchanged(index, model, place, tmp_path):
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"A good line that is far away from the bad one.\n" * 3 + b"\xff\n")
     model.tokens_per_batch = 1  # the good lines are added before the bad one is met
@@ -127,37 +127,37 @@ def test_an_add_that_fails_leaves_the_index_as_it_was(index, model, place, tmp_p
         assert len(opened.search("A good line.", k=50)) == 7
 
 
-def test_uses_of_a_word_are_found_by_their_context(uses, model):
-    hits = uses.search_word("play", "He will play the violin.", k=2)
+def test_occurrences_of_a_word_are_found_by_their_context(word_index, model):
+    hits = word_index.search_word("play", "He will play the violin.", k=2)
     assert [hit.passage.word for hit in hits] == ["play", "play"]
     assert hits[0].passage.text == "He will play the violin."
     assert hits[0].passage.word_index == 2
-    others = uses.search_word("Play", "We play.", k=50, any_word=True)
+    others = word_index.search_word("Play", "We play.", k=50, any_word=True)
     words = [hit.passage.word for hit in others]
     assert "rained" in words
     assert "$" not in words
-    assert len(words) == uses.store.counts().vectors
+    assert len(words) == word_index.store.counts().vectors
 
 
-def test_a_deleted_sentence_takes_its_words_along(uses):
-    first = uses.search_word("play", "He will play the violin.", k=1)[0].passage
-    uses.delete([first.id])
-    assert len(uses.search_word("play", "He will play the violin.")) == 2
+def test_deleting_a_sentence_deletes_its_words(word_index):
+    first = word_index.search_word("play", "He will play the violin.", k=1)[0].passage
+    word_index.delete([first.id])
+    assert len(word_index.search_word("play", "He will play the violin.")) == 2
     with pytest.raises(InputError, match="'violin' does not occur in the index"):
-        uses.search_word("violin", "A violin.")
+        word_index.search_word("violin", "A violin.")
 
 
-def test_questions_that_cannot_be_answered_are_refused(index, uses):
+def test_queries_that_do_not_fit_the_index_are_refused(index, word_index):
     with pytest.raises(InputError, match="has no word"):
         index.search(" \t")
     with pytest.raises(InputError, match="an index of words; give a word"):
-        uses.search("play")
+        word_index.search("play")
     with pytest.raises(
         InputError, match="an index of sentences; searching for a word needs one of words"
     ):
         index.search_word("play", "We play.")
     with pytest.raises(InputError, match="'plays' is not a word of the sentence, whose words are"):
-        uses.search_word("plays", "We play.")
+        word_index.search_word("plays", "We play.")
 
 
 def test_another_model_is_refused(index, place, tmp_path):
@@ -174,7 +174,7 @@ def test_a_carried_state_is_refused(text, place, model_folder):
         Index.build(place("i"), [str(text)], carrying)
 
 
-def test_a_corpus_without_words_leaves_nothing(model, place, tmp_path):
+def test_a_build_without_words_leaves_nothing(model, place, tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n")
     with pytest.raises(InputError, match=r"empty.txt: no words found"):
         Index.build(place("i"), [str(tmp_path / "empty.txt")], model)
@@ -182,7 +182,7 @@ def test_a_corpus_without_words_leaves_nothing(model, place, tmp_path):
         Index.open(place("i"), model)
 
 
-def test_layers_that_are_not_there_are_refused_before_anything_is_made(model, text, place):
+def test_unknown_layers_are_refused_before_anything_is_made(model, text, place):
     with pytest.raises(InputError, match="layer 7 was asked for"):
         Index.build(place("i"), [str(text)], model, layers=7)
     with pytest.raises(InputError, match="no index there; build one first"):
@@ -195,7 +195,7 @@ def test_an_index_is_not_overwritten(index, model, text, place):
     assert len(index) == 6
 
 
-def test_one_at_a_time_changes_an_index(index, model, place):
+def test_only_one_process_changes_an_index_at_a_time(index, model, place):
     with Index.open(place("index"), model) as other:
         with (
             other.store.changing(),
@@ -230,7 +230,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("unit", ["paragraphs", "words"])
-def test_any_text_comes_back_as_it_was(model, place, tmp_path, unit):
+def test_any_text_is_stored_unchanged(model, place, tmp_path, unit):
     path = tmp_path / "it's a “file” %s.txt"
     path.write_bytes("".join(f"{line}\n" for line in HOSTILE[:3]).encode())
     new = tmp_path / "北京.txt"
@@ -239,7 +239,7 @@ def test_any_text_comes_back_as_it_was(model, place, tmp_path, unit):
         index.add([str(new)])
         with index.store.changing():
             pass  # nothing was changed
-        for place_, line in enumerate(HOSTILE):
+        for number, line in enumerate(HOSTILE):
             line = line.strip()  # noqa: PLW2901
             word = next(w for w in model.tokenize(line)[0] if any(map(str.isalnum, w)))
             hits = (
@@ -247,13 +247,13 @@ def test_any_text_comes_back_as_it_was(model, place, tmp_path, unit):
             )
             if unit == "paragraphs":
                 assert hits[0].passage.text == line
-                assert hits[0].passage.line == place_ % 3 + 1
+                assert hits[0].passage.line == number % 3 + 1
             assert {hit.passage.file for hit in hits} <= {str(path), str(new)}
         index.delete(index.passages_of(str(path)))
         assert len(index) > 0
 
 
-def test_a_text_that_changed_under_a_build_is_refused(model, place, tmp_path):
+def test_a_text_that_changed_during_a_build_is_refused(model, place, tmp_path):
     text, times = tmp_path / "text.txt", (1_000_000_000, 1_000_000_000)
     text.write_bytes(b"One good line is here.\n" * 9 + b"\xff\n")
     os.utime(text, times)
@@ -268,3 +268,19 @@ def test_a_text_that_changed_under_a_build_is_refused(model, place, tmp_path):
     os.utime(text, times)
     with Index.build(place("i"), [str(text)], model) as index:
         assert len(index) == 10
+
+
+def test_the_info_of_an_index_needs_no_model(index, word_index, model, text, place):
+    info = read_index_info(place("index"))
+    assert (info.name, info.config, info.dim) == (index.name, index.config, model.dim)
+    assert (info.passages, info.vectors, info.files) == (6, 6, 1)
+    assert info.size_bytes > 6 * 2 * model.dim
+    words = read_index_info(place("words"))
+    assert words.config.unit == "words"
+    assert words.vectors > words.passages == 6
+    with pytest.raises(InputError, match="no index there; build one first"):
+        read_index_info(place("none"))
+
+
+def test_an_index_has_a_repr(index):
+    assert repr(index) == f"Index({index.name!r}, 6 passages, unit='sentences')"

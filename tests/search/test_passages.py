@@ -24,7 +24,7 @@ def passages_of(folder, text=TEXT, *, tokenizer="moses", unit="sentences"):
 
 @pytest.mark.parametrize("unit", ["sentences", "paragraphs", "words"])
 @pytest.mark.parametrize("tokenizer", ["moses", "spaces", "characters"])
-def test_a_passage_stands_where_it_says(tmp_path, unit, tokenizer):
+def test_offsets_give_the_passage(tmp_path, unit, tokenizer):
     lines = TEXT.split("\n")
     for passage in passages_of(tmp_path, tokenizer=tokenizer, unit=unit):
         assert lines[passage.line - 1][passage.start : passage.end] == passage.text
@@ -32,14 +32,14 @@ def test_a_passage_stands_where_it_says(tmp_path, unit, tokenizer):
 
 
 @given(st.text(), st.sampled_from(["moses", "spaces", "characters"]))
-def test_any_text_is_found_where_it_stands(folder, text, tokenizer):
+def test_offsets_are_right_in_any_text(folder, text, tokenizer):
     text = text.replace("\n", " ")
     for passage in passages_of(folder, text, tokenizer=tokenizer):
         assert passage.text == text.removeprefix("\ufeff")[passage.start : passage.end]
         assert passage.words
 
 
-def test_sentences_and_paragraphs_are_cut_at_ends_and_at_lines(tmp_path):
+def test_lines_are_paragraphs_and_are_split_into_sentences(tmp_path):
     sentences = [passage.text for passage in passages_of(tmp_path)]
     assert sentences[:2] == ["It  rained.", "We left early!"]
     assert sentences[-2:] == ["他走了。", "我们笑了。"]
@@ -48,7 +48,7 @@ def test_sentences_and_paragraphs_are_cut_at_ends_and_at_lines(tmp_path):
     assert paragraphs[0].sentences == (("It", "rained", "."), ("We", "left", "early", "!"))
 
 
-def test_packed_files_are_read_and_bad_bytes_are_named(tmp_path):
+def test_compressed_files_are_read_and_bad_bytes_reported(tmp_path):
     path = tmp_path / "text.gz"
     path.write_bytes(gzip.compress(b"One two.\n"))
     (passage,) = read_passages(find_files([str(path)]), tokenizer="spaces", unit="sentences")

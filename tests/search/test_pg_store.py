@@ -1,4 +1,4 @@
-"""An index in PostgreSQL survives kills and the server's absence, and tells no secrets."""
+"""An index in PostgreSQL: kills, a server that is down, and no passwords in messages."""
 
 import signal
 import subprocess
@@ -48,7 +48,7 @@ def url(postgres):
         ("postgresql://u:a%40secret@[::1]/d", "::1/d?index=default", "elmokit_default"),
     ],
 )
-def test_an_address_names_an_index_and_shows_no_secret(url, name, schema):
+def test_a_url_names_an_index_and_its_name_has_no_secret(url, name, schema):
     address = PostgresAddress.from_url(url)
     assert (address.name, address.schema) == (f"postgresql://{name}", schema)
     assert "secret" not in repr(address)
@@ -74,7 +74,7 @@ def test_an_address_names_an_index_and_shows_no_secret(url, name, schema):
         "postgresql:///d?host=/none&password=secret",
     ],
 )
-def test_an_address_that_leads_nowhere_is_told_in_a_line_without_its_secret(model, url):
+def test_a_wrong_url_is_refused_in_one_line_without_its_secret(model, url):
     with pytest.raises((InputError, ServiceError)) as refused:
         Index.open(url, model)
     assert "secret" not in str(refused.value)
@@ -96,7 +96,7 @@ def test_a_database_may_have_many_indexes(model, text, postgres, tmp_path):
         Index.open(postgres.address("many_three"), model)
 
 
-def test_a_server_that_is_gone_is_told_and_one_that_is_back_is_asked(model, text, url, postgres):
+def test_a_server_that_is_down_is_reported_and_reconnected_to(model, text, url, postgres):
     with Index.build(url, [text], model) as index:
         before = index.search("a violin")
         with postgres.away():
@@ -115,7 +115,7 @@ def test_a_server_that_is_gone_is_told_and_one_that_is_back_is_asked(model, text
         assert len(index) == 2
 
 
-def test_an_index_that_was_dropped_is_told(model, text, url, postgres):
+def test_a_dropped_index_is_reported(model, text, url, postgres):
     with Index.build(url, [text], model) as index:
         postgres.run(f"DROP SCHEMA {PostgresAddress.from_url(url).schema} CASCADE")
         with pytest.raises(FormatError, match="does not exist any more; build it again"):
@@ -125,9 +125,7 @@ def test_an_index_that_was_dropped_is_told(model, text, url, postgres):
         Index.build(url, [text], model)
 
 
-def test_an_index_that_was_built_again_is_not_asked_with_the_old_whitening(
-    model, text, url, postgres
-):
+def test_a_rebuilt_index_is_not_searched_with_the_old_whitening(model, text, url, postgres):
     with Index.build(url, [text], model) as index:
         postgres.run(f"DROP SCHEMA {PostgresAddress.from_url(url).schema} CASCADE")
         Index.build(url, [text], model).close()
@@ -150,33 +148,33 @@ def test_a_damaged_index_is_named(model, text, url, postgres, change, message):
         Index.open(url, model)
 
 
-def recipe_of(kind):
+def config_of(kind):
     return IndexConfig("model", "moses", "sentences", "mean", "mean", "none", kind)
 
 
-def test_what_pgvector_cannot_do_is_refused_before_anything_is_made(url):
-    for kind, dim, says in [
+def test_kinds_that_pgvector_lacks_are_refused_before_anything_is_made(url):
+    for kind, dim, message in [
         ("ivf", 16, "kind is 'ivf', in PostgreSQL expected auto, flat or hnsw"),
         ("hnsw", 4001, "vectors have 4,001 numbers, pgvector makes no graph of more than 4,000"),
     ]:
-        site = PostgresBuilder.open(url, BuildManifest(recipe_of(kind), []), dim=dim)
-        with pytest.raises(InputError, match=says), site:
+        builder = PostgresBuilder.open(url, BuildManifest(config_of(kind), []), dim=dim)
+        with pytest.raises(InputError, match=message), builder:
             pass
 
 
-def test_a_graph_finds_what_exact_search_finds(postgres):
+def test_a_graph_finds_nearly_what_exact_search_finds(postgres):
     random = np.random.default_rng(0)
     vectors = random.standard_normal((2020, 16)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    kept, queries, found = vectors[20:], vectors[:20], {}
+    stored, queries, found = vectors[20:], vectors[:20], {}
     for kind in ("flat", "hnsw"):
-        url, recipe = postgres.address(f"recall_{kind}"), recipe_of(kind)
-        with PostgresBuilder.open(url, BuildManifest(recipe, []), dim=16) as builder:
+        url, config = postgres.address(f"recall_{kind}"), config_of(kind)
+        with PostgresBuilder.open(url, BuildManifest(config, []), dim=16) as builder:
             for start in range(0, 2000, 500):
                 passages = [Passage("f", n, 0, 1, str(n), ()) for n in range(start, start + 500)]
-                half = kept[start : start + 500].astype(np.float16)
+                half = stored[start : start + 500].astype(np.float16)
                 builder.add_part(passages, [VectorSource(n) for n in range(500)], half)
-            builder.finish(recipe, estimate([], dim=16, way="none"))
+            builder.finish(config, estimate([], dim=16, way="none"))
         store = PostgresStore.open(url)
         found[kind] = [[hit.passage.line for hit in store.nearest(query, 10)] for query in queries]
         assert len(store.nearest(queries[0], 1500)) == 1500
@@ -186,7 +184,7 @@ def test_a_graph_finds_what_exact_search_finds(postgres):
         )
         assert ("Index Scan using vectors_numbers_idx" in str(plan)) == (kind == "hnsw")
         store.close()
-    exact = np.argsort(-(queries @ kept.astype(np.float16).astype(np.float32).T), 1)[:, :10]
+    exact = np.argsort(-(queries @ stored.astype(np.float16).astype(np.float32).T), 1)[:, :10]
     assert np.mean([len({*a} & {*b}) for a, b in zip(found["flat"], exact, strict=True)]) > 9.9
     assert np.mean([len({*a} & {*b}) for a, b in zip(found["hnsw"], exact, strict=True)]) > 9.5
 
@@ -205,14 +203,14 @@ else:
 
 @pytest.fixture
 def kill_when(model_folder, tmp_path, postgres):
-    """Start to build, or to add, and kill it when a question is answered with something true."""
+    """Start to build, or to add, and kill it when the answer to a query is true."""
 
-    def run(work, file, url, question):
+    def run(work, file, url, query):
         child = subprocess.Popen([sys.executable, "-c", WORK, model_folder, work, file, url])
         deadline = time.monotonic() + 300
         while time.monotonic() < deadline and child.poll() is None:
             try:
-                if postgres.run(question)[0][0]:
+                if postgres.run(query)[0][0]:
                     break
             except psycopg.errors.UndefinedTable:
                 pass  # not yet
@@ -232,13 +230,13 @@ def lines(path, count):
     return str(path)
 
 
-def test_a_killed_build_goes_on_and_a_killed_load_leaves_nothing_half(
+def test_a_killed_build_is_resumed_wherever_it_was_killed(
     spaced, url, postgres, kill_when, tmp_path
 ):
     text, schema = lines(tmp_path / "text.txt", 300), PostgresAddress.from_url(url).schema
     kill_when("build", text, url, f"SELECT count(*) >= 3 FROM {schema}.parts")
-    ((kept,),) = postgres.run(f"SELECT count(*) FROM {schema}.parts")
-    assert kept >= 3
+    ((num_parts,),) = postgres.run(f"SELECT count(*) FROM {schema}.parts")
+    assert num_parts >= 3
     with pytest.raises(InputError, match="its build was interrupted: repeat it"):
         Index.open(url, spaced)
     postgres.wait_until_left()
@@ -255,17 +253,15 @@ def test_a_killed_build_goes_on_and_a_killed_load_leaves_nothing_half(
         Index.open(url, spaced)
 
     resumed = Index.build(url, [text], spaced, kind="hnsw")
-    whole = Index.build(postgres.address("whole"), [text], spaced, kind="hnsw")
-    with whole, resumed:
-        assert len(resumed) == len(whole) == 300
-        assert resumed.search("line 9 of it", k=50) == whole.search("line 9 of it", k=50)
-        assert resumed.whitening.packed() == whole.whitening.packed()
+    uninterrupted = Index.build(postgres.address("whole"), [text], spaced, kind="hnsw")
+    with uninterrupted, resumed:
+        assert len(resumed) == len(uninterrupted) == 300
+        assert resumed.search("line 9 of it", k=50) == uninterrupted.search("line 9 of it", k=50)
+        assert resumed.whitening.packed() == uninterrupted.whitening.packed()
     assert postgres.run(tables) == [("made",), ("passages",), ("vectors",)]
 
 
-def test_an_add_that_is_killed_leaves_the_index_as_it_was(
-    spaced, url, postgres, kill_when, tmp_path
-):
+def test_a_killed_add_leaves_the_index_unchanged(spaced, url, postgres, kill_when, tmp_path):
     text, more = lines(tmp_path / "text.txt", 10), lines(tmp_path / "more.txt", 1500)
     schema = PostgresAddress.from_url(url).schema
     with Index.build(url, [text], spaced) as index:

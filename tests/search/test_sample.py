@@ -1,4 +1,4 @@
-"""The sentences that ship are searched without a disk, and changed as any index is."""
+"""The index of the sample sentences is in memory, and changed as any index is."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_the_sample_is_searched_exactly(index):
     assert scores == sorted(scores, reverse=True)
 
 
-def test_what_fails_leaves_a_store_in_memory_as_it_was(index, tmp_path):
+def test_a_failed_add_leaves_a_store_in_memory_unchanged(index, tmp_path):
     before = index.search("a violin", k=5)
     (tmp_path / "bad.txt").write_bytes(b"A good line.\n\xff\n")
     with pytest.raises(InputError, match="line 2: not UTF-8"):
@@ -33,26 +33,26 @@ def test_what_fails_leaves_a_store_in_memory_as_it_was(index, tmp_path):
     assert index.search("a violin", k=5) == before
     (tmp_path / "new.txt").write_bytes(b"A good line.\n")
     index.add([str(tmp_path / "new.txt")])
-    (found,) = (hit.passage for hit in index.search("A good line.", k=1))
-    assert (found.id, found.text) == (139, "A good line.")
-    assert index.passages_of(found.file) == [139]
+    (passage,) = (hit.passage for hit in index.search("A good line.", k=1))
+    assert (passage.id, passage.text) == (139, "A good line.")
+    assert index.passages_of(passage.file) == [139]
     index.delete([139])
     with pytest.raises(InputError, match="no passage has the id 139"):
         index.delete([139])
     assert len(index) == 138
 
 
-def test_uses_of_a_word_are_compared_in_memory_too():
-    recipe = IndexConfig("m", "spaces", "words", "mean", "mean", "none", "flat")
-    store = MemoryStore("s", recipe, estimate([], dim=2, way="none"))
+def test_occurrences_of_a_word_are_found_in_memory_too():
+    config = IndexConfig("m", "spaces", "words", "mean", "mean", "none", "flat")
+    store = MemoryStore("s", config, estimate([], dim=2, way="none"))
     vectors = store.whitening.apply(np.array([[1.0, 0], [0, 1], [1, 1]]))
     passage = Passage("f", 1, 0, 9, "play Play it", (("play", "Play", "it"),))
     store.add(
         [passage], [VectorSource(0, word, n) for n, word in enumerate(passage.words)], vectors
     )
     assert store.counts() == Counts(1, 3, 1)
-    found = store.nearest_occurrences("PLAY", vectors[1], 9)
-    assert [(hit.passage.word, hit.passage.word_index) for hit in found] == [
+    hits = store.nearest_occurrences("PLAY", vectors[1], 9)
+    assert [(hit.passage.word, hit.passage.word_index) for hit in hits] == [
         ("Play", 1),
         ("play", 0),
     ]

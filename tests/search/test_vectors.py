@@ -1,4 +1,4 @@
-"""What a recipe refuses, since no query could repeat it or no index keep it."""
+"""How an index's vectors are computed, and models and numbers that are refused."""
 
 import json
 
@@ -21,7 +21,7 @@ def text(tmp_path):
 
 @pytest.fixture
 def broken(tmp_path):
-    """A model for which a word with a q has such a number."""
+    """A model whose words with a q have a given number in their vectors."""
 
     def make(number):
         options = make_options()
@@ -33,33 +33,31 @@ def broken(tmp_path):
     return make
 
 
-@pytest.mark.parametrize(("way", "other"), [("zero", "warm"), ("warm", "zero")])
-def test_a_model_that_starts_sentences_elsewhere_is_refused(
-    model_folder, text, tmp_path, way, other
-):
-    model = elmokit.load(model_folder, state=way)
+@pytest.mark.parametrize(("state", "other"), [("zero", "warm"), ("warm", "zero")])
+def test_a_model_with_another_start_state_is_refused(model_folder, text, tmp_path, state, other):
+    model = elmokit.load(model_folder, state=state)
     Index.build(tmp_path / "index", [text], model).close()
     with Index.open(tmp_path / "index", model) as index:
-        assert index.config.state == way
+        assert index.config.state == state
         assert index.search("It rained.", k=1)[0].score == pytest.approx(1, abs=2e-3)
     with pytest.raises(
-        InputError, match=f"index: built with state '{way}', .* load it with '{way}"
+        InputError, match=f"index: built with state '{state}', .* load it with '{state}"
     ):
         Index.open(tmp_path / "index", elmokit.load(model_folder, state=other))
 
 
-def test_an_index_that_does_not_know_its_state_began_at_zero(model_folder, model, text, tmp_path):
+def test_an_index_without_a_start_state_has_zero(model_folder, model, text, tmp_path):
     Index.build(tmp_path / "index", [text], model).close()
     path = tmp_path / "index" / "index.json"
-    known = json.loads(path.read_text())
-    assert known.pop("state") == "zero"
-    path.write_text(json.dumps(known))
+    settings = json.loads(path.read_text())
+    assert settings.pop("state") == "zero"
+    path.write_text(json.dumps(settings))
     Index.open(tmp_path / "index", model).close()
     with pytest.raises(InputError, match="built with state 'zero'"):
         Index.open(tmp_path / "index", elmokit.load(model_folder, state="warm"))
 
 
-def test_a_build_goes_on_in_the_precision_it_was_begun_in(model_folder, place, tmp_path):
+def test_a_build_is_resumed_in_its_own_precision_only(model_folder, place, tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(b"One good line is here.\n" * 9 + b"\xff\n")
     for precision, refused in [
@@ -73,7 +71,7 @@ def test_a_build_goes_on_in_the_precision_it_was_begun_in(model_folder, place, t
 
 @pytest.mark.parametrize("unit", ["sentences", "paragraphs", "words"])
 @pytest.mark.parametrize("number", [np.nan, np.inf, 1e7])  # the last is beyond float16 only
-def test_a_vector_that_is_no_number_is_named_by_its_line(broken, text, tmp_path, unit, number):
+def test_a_vector_beyond_float16_is_reported_with_its_line(broken, text, tmp_path, unit, number):
     model, chosen = broken(number), {"unit": unit, "layers": 0}
     with pytest.raises(NumericError, match=r"text.txt, line 2: the model gives a vector that is"):
         Index.build(tmp_path / "index", [text], model, **chosen)
@@ -84,7 +82,7 @@ def test_a_vector_that_is_no_number_is_named_by_its_line(broken, text, tmp_path,
         assert len(index) == 1
 
 
-def test_a_query_that_gives_no_number_is_named(broken, tmp_path):
+def test_a_query_that_is_not_finite_is_reported(broken, tmp_path):
     (tmp_path / "fine.txt").write_text("It rained.\n")
     with (
         Index.build(tmp_path / "index", [str(tmp_path / "fine.txt")], broken(np.nan)) as index,

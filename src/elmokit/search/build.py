@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
@@ -57,8 +57,7 @@ class BuildManifest:
     precision: Precision = "float32"
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it by the names it has in files; builds that 0.1 started are resumed too."""
-        return {"recipe": self.config.to_dict(), "files": self.files, "precision": self.precision}
+        return {**asdict(self.config), "files": self.files, "precision": self.precision}
 
 
 @dataclass(frozen=True)

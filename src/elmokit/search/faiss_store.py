@@ -1,7 +1,8 @@
 """An index in a folder: passages in SQLite, vectors in FAISS; and the builder of one."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,7 +18,7 @@ from elmokit.search.faiss_vectors import FaissVectors, choose_kind, load_faiss, 
 from elmokit.search.metadata import PassageMetadata
 from elmokit.search.passages import Passage, VectorSource
 from elmokit.search.store import Counts, Hit
-from elmokit.search.vectors import IndexConfig
+from elmokit.search.vectors import IndexConfig, current_settings
 from elmokit.whitening import Whitening
 
 _CONFIG, _METADATA = "index.json", "passages.sqlite"
@@ -177,6 +178,7 @@ class FaissBuilder:
             raise OutputError(
                 f"{folder}: there is an index already; add to it, or name another folder"
             )
+        _update_manifest(folder / _MANIFEST)
         with _build_directory(folder, manifest.to_dict()) as directory:
             metadata = PassageMetadata.create(folder / _METADATA)
             try:
@@ -229,6 +231,15 @@ def _lock(folder: Path) -> DirectoryLock:
     return DirectoryLock(
         folder, f"{folder}: another process is writing it; wait until it has ended"
     )
+
+
+def _update_manifest(path: Path) -> None:
+    """Give the manifest of a build that 0.1 started the names of today."""
+    with suppress(FileNotFoundError, ValueError):  # a damaged one is refused by who reads it
+        stored = json.loads(path.read_text("utf-8"))
+        if isinstance(stored, dict) and "recipe" in stored:
+            text = json.dumps(current_settings(stored), indent=1).encode()
+            write_atomically(path, lambda file: file.write(text))
 
 
 def _build_directory(

@@ -1,6 +1,7 @@
 """Nearest-neighbour search with FAISS: unit vectors in float16 in one file."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from elmokit.atomic import rename_atomically
 from elmokit.errors import FormatError, InputError
 from elmokit.pooling import Vectors
 from elmokit.search.vectors import Kind
+from elmokit.threads import allowed_threads
 
 Ids = npt.NDArray[np.int64]
 
@@ -83,7 +85,8 @@ class FaissVectors:
 
     def add(self, vectors: Vectors) -> None:
         """Add vectors, (rows, dim)."""
-        self._index.add(vectors)
+        with _openmp_threads(allowed_threads()):
+            self._index.add(vectors)
 
     def delete(self, ids: Sequence[int]) -> None:
         """Skip these in every search from now on."""
@@ -99,7 +102,9 @@ class FaissVectors:
         if k < 1:
             shape = len(queries), 0
             return np.zeros(shape, np.float32), np.zeros(shape, np.int64)
-        scores, ids = self._index.search(queries, k, params=self._search_parameters(k))
+        # A query is searched by one thread; OpenMP's others would only wait and spin meanwhile.
+        with _openmp_threads(1 if len(queries) == 1 else allowed_threads()):
+            scores, ids = self._index.search(queries, k, params=self._search_parameters(k))
         return scores, ids
 
     def vectors(self, ids: Sequence[int]) -> Vectors:
@@ -150,6 +155,18 @@ def sample_rows(kind: Kind, rows: int) -> int:
 def cells_of(rows: int) -> int:
     """The number of cells ("ivf") for that many vectors."""
     return max(1, int(4 * rows**0.5))
+
+
+@contextmanager
+def _openmp_threads(threads: int) -> Iterator[None]:
+    """Let FAISS use so many threads meanwhile, when it is called by this thread."""
+    faiss = load_faiss()
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(threads)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
 
 
 def load_faiss() -> Any:

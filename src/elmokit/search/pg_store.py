@@ -21,7 +21,7 @@ from elmokit.search.faiss_vectors import MAX_FLAT_VECTORS
 from elmokit.search.passages import Passage, VectorSource
 from elmokit.search.pg_connection import Database, PostgresAddress, register_pgvector
 from elmokit.search.store import Counts, Hit, PassageRef
-from elmokit.search.vectors import IndexConfig, Kind
+from elmokit.search.vectors import IndexConfig, Kind, current_settings
 from elmokit.whitening import Whitening
 
 _MAX_HNSW_DIM = 4000  # beyond it pgvector makes no graph
@@ -332,7 +332,7 @@ def _start_or_resume(database: Database, manifest: BuildManifest) -> None:
         raise OutputError(
             f"{database.name}: there is an index already; add to it, or choose another name"
         )
-    if json.loads(stored) != manifest.to_dict():
+    if current_settings(json.loads(stored)) != manifest.to_dict():
         raise InputError(
             f"{database.name}: its build was started with other files, options or another model; "
             f'repeat those, or remove it (DROP SCHEMA "{database.schema}" CASCADE)'

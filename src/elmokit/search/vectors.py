@@ -1,7 +1,7 @@
 """The vectors of passages, and the settings of an index that decide how they are computed."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -21,9 +21,6 @@ Layers = Literal["mean", "top", "concat"] | int
 StartState = Literal["zero", "warm"]
 PassagePooling = Pooling | Literal["idf"]
 
-_EXPECTED = "what elmo index build writes"
-_NAMES_IN_FILES = {"tokenizer": "split"}
-_POOLINGS_IN_FILES = {"idf": "rare"}
 _LARGEST = np.finfo(np.float16).max  # vectors are stored in float16
 
 
@@ -80,27 +77,28 @@ class IndexConfig:
         ]
 
     def to_json(self) -> str:
-        return json.dumps(self.to_dict(), indent=1) + "\n"
-
-    def to_dict(self) -> dict[str, Any]:
-        """All settings by the names they have in files, so that 0.1's files and ours are alike."""
-        settings = asdict(self)
-        settings = {_NAMES_IN_FILES.get(name, name): value for name, value in settings.items()}
-        settings["pooling"] = _POOLINGS_IN_FILES.get(self.pooling, self.pooling)
-        return settings
+        return json.dumps(asdict(self), indent=1) + "\n"
 
     @classmethod
     def from_json(cls, text: str | bytes, name: str) -> "IndexConfig":
-        """What `to_json` wrote; `name` stands for it in error messages."""
-        stored = parse_record(text, dict[str, Any], name, _EXPECTED)
-        own_names = {stored_name: own for own, stored_name in _NAMES_IN_FILES.items()}
-        settings = {own_names.get(name, name): value for name, value in stored.items()}
-        poolings = {stored_name: own for own, stored_name in _POOLINGS_IN_FILES.items()}
-        settings["pooling"] = poolings.get(str(stored.get("pooling")), stored.get("pooling"))
-        config = parse_record(json.dumps(settings), cls, name, _EXPECTED)
+        """What `to_json` or 0.1 wrote; `name` stands for it in error messages."""
+        expected = "what elmo index build writes"
+        settings = current_settings(parse_record(text, dict[str, Any], name, expected))
+        config = parse_record(json.dumps(settings), cls, name, expected)
         if config.kind == "auto":
             raise FormatError(f"{name}: kind is 'auto', expected 'flat', 'hnsw' or 'ivf'")
         return config
+
+
+def current_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Stored settings with the names they have now: 0.1 had others, and the config as "recipe"."""
+    settings = {**stored.get("recipe", {}), **stored}
+    settings.pop("recipe", None)
+    if "split" in settings:
+        settings["tokenizer"] = settings.pop("split")
+    if settings.get("pooling") == "rare":
+        settings["pooling"] = "idf"
+    return settings
 
 
 def start_state(embedder: Embedder) -> StartState:
