@@ -61,7 +61,7 @@ def started(folder):
 
 
 def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started):
-    process, url = started("--gather-milliseconds", "4000")
+    process, url = started("--batch-wait-milliseconds", "4000")
     client = Client(url, "secret", max_retries=0)
     with pytest.raises(ServiceError, match="token"):
         Client(url).encode(["a"])
@@ -80,7 +80,7 @@ def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started
 
 @_SHARED
 def test_a_service_of_several_processes_ends_with_its_last_answer(started):
-    process, url = started("--gather-milliseconds", "2000", reading=("--processes", "2"))
+    process, url = started("--batch-wait-milliseconds", "2000", reading=("--processes", "2"))
     client = Client(url, "secret", max_retries=0)
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(client.encode, [["a"]]) for _ in range(4)]

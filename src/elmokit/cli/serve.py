@@ -44,8 +44,9 @@ def serve(
         list[Path] | None,
         typer.Option(
             metavar="DIR",
-            help="A folder of elmo train, whose layer weights the page shows; may be repeated.",
-            show_default="those of the English model",
+            help="A folder of elmo train, served as /predict/TASK, its layer weights shown on the "
+            "page; may be repeated.",
+            show_default="layer weights of the English model",
         ),
     ] = None,
     processes: Annotated[
@@ -56,29 +57,30 @@ def serve(
             show_default="one for each CPU that may be used, up to 8",
         ),
     ] = None,
-    body_bytes: Annotated[int, typer.Option(min=1, help="The largest body of a request.")] = 2**20,
-    texts: Annotated[int, typer.Option(min=1, help="The most texts in a request.")] = 1024,
-    tokens: Annotated[int, typer.Option(min=1, help="The most words in a request.")] = 8192,
-    fill_tokens: Annotated[
+    max_body_bytes: Annotated[int, typer.Option(min=1, help="The largest body of a request.")] = 2
+    ** 20,
+    max_texts: Annotated[int, typer.Option(min=1, help="The most texts in a request.")] = 1024,
+    max_tokens: Annotated[int, typer.Option(min=1, help="The most words in a request.")] = 8192,
+    max_fill_tokens: Annotated[
         int, typer.Option(min=1, help="The most words to compute for filling gaps.")
     ] = 32768,
-    answer_bytes: Annotated[
+    max_response_bytes: Annotated[
         int, typer.Option(min=1, help="The most bytes of vectors computed and not yet sent.")
     ] = 2**30,
-    queue: Annotated[int, typer.Option(min=1, help="The most requests that wait.")] = 64,
-    seconds: Annotated[
+    max_queued: Annotated[int, typer.Option(min=1, help="The most requests that wait.")] = 64,
+    timeout_seconds: Annotated[
         float, typer.Option(min=1, help="The longest time until a request is answered.")
     ] = 30.0,
-    batch_tokens: Annotated[
+    tokens_per_batch: Annotated[
         int, typer.Option(min=1, help="How many words of requests are computed together.")
     ] = 4096,
-    gather_milliseconds: Annotated[
+    batch_wait_milliseconds: Annotated[
         float, typer.Option(min=0, help="How long a request waits for others to join its batch.")
     ] = 3.0,
 ) -> None:
     """Serve a model over HTTP: vectors, perplexities, next words, search; with a page at /.
 
-    The routes are described at /openapi.json. After SIGTERM or Ctrl-C, waiting requests are
+    The routes are described at /docs. After SIGTERM or Ctrl-C, waiting requests are
     answered, new ones are refused, and the service ends.
 
     Example: elmo serve --port 8000
@@ -101,16 +103,16 @@ def serve(
             raise
         raise InputError(f"a service needs {error.name}: pip install 'elmokit[serve]'") from None
     limits = Limits(
-        max_body_bytes=body_bytes,
-        max_texts=texts,
-        max_tokens=tokens,
-        max_fill_tokens=fill_tokens,
-        max_response_bytes=answer_bytes,
-        max_queued=queue,
-        max_open=4 * queue,
-        timeout_seconds=seconds,
-        tokens_per_batch=batch_tokens,
-        batch_wait_milliseconds=gather_milliseconds,
+        max_body_bytes=max_body_bytes,
+        max_texts=max_texts,
+        max_tokens=max_tokens,
+        max_fill_tokens=max_fill_tokens,
+        max_response_bytes=max_response_bytes,
+        max_queued=max_queued,
+        max_open=4 * max_queued,
+        timeout_seconds=timeout_seconds,
+        tokens_per_batch=tokens_per_batch,
+        batch_wait_milliseconds=batch_wait_milliseconds,
     )
     if processes is None:
         processes = 1 if threads else default_num_workers(device)
@@ -124,12 +126,12 @@ def serve(
         ending.callback(resources.close)
         tell(f"listening at {url}, loading the model")
         embedder = load(
-            tokens_per_batch=batch_tokens,
+            tokens_per_batch=tokens_per_batch,
             threads=threads if processes == 1 else 1,
             cache_bytes=_CACHE_BYTES // (processes if processes == 1 else processes + 1),
         )
         embedder.tokenize("Once.")  # the first text takes a second
-        if model:
+        if model := load.keywords["model"]:
             resources.model_name, resources.model_source = model[0].name, str(model[0])
         resources.tasks = load_tasks(tasks or [])
         resources.layer_weights = (
@@ -142,7 +144,7 @@ def serve(
         worker_pool = None
         if processes > 1:
             worker_pool = ending.enter_context(
-                closing(WorkerPool(embedder, processes, timeout_seconds=2 * seconds))
+                closing(WorkerPool(embedder, processes, timeout_seconds=2 * timeout_seconds))
             )
         with _signals() as arrived:  # before, one ends it at once
             resources.open(embedder, worker_pool)
