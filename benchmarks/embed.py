@@ -98,7 +98,7 @@ def measure_size(size: str, sentences: list, folder: Path, file_sentences: int) 
     pretrained = make_pretrained(size)
     formats.save(pretrained, folder, format="bilm-tf")
     formats.save(pretrained, folder.parent / "native")
-    models = {p: elmokit.Embedder(pretrained, precision=p) for p in PRECISIONS}
+    models = {p: elmokit.Embedder(pretrained, elmokit.LoadOptions(precision=p)) for p in PRECISIONS}
     exact = models["float32"].embed(sentences)
     with ExitStack() as stack:
         peers = {n: stack.enter_context(Peer(n, folder, sentences)) for n in PEERS}
@@ -202,7 +202,7 @@ def measure_speeds(size: str, pretrained, models: dict, sentences: list, peers: 
         **{p: partial(two_passes, model, sentences) for p, model in models.items()},
         **{
             f"cold {p}": lambda count, p=p: one_pass(
-                elmokit.Embedder(pretrained, precision=p), sentences, count
+                elmokit.Embedder(pretrained, elmokit.LoadOptions(precision=p)), sentences, count
             )
             for p in PRECISIONS
         },
@@ -256,7 +256,7 @@ def describe_difference(found: list, exact: list) -> str:
 
 def describe_alone(pretrained, precision: str, sentences: list, found: list) -> str:
     """How far sentences embedded alone are from the same ones embedded together."""
-    model = elmokit.Embedder(pretrained, precision=precision)
+    model = elmokit.Embedder(pretrained, elmokit.LoadOptions(precision=precision))
     alone = [model.embed([sentence])[0] for sentence in sentences[:16]]
     difference = max(np.abs(a - b).max() for a, b in zip(alone, found, strict=False))
     return f"alone differs from in a batch of {len(sentences)} by {difference:.1e} at most"

@@ -46,4 +46,4 @@ def bigram_model(sentences, *, directions=("forward", "backward"), **settings):
             assert not candidate.any()
         model.softmax.weight.copy_(torch.from_numpy(np.hstack(liked) / _SAID))
     pretrained = elmokit.Pretrained(model, Vocabulary(words), tokenizer="spaces")
-    return elmokit.Embedder(pretrained, **settings)
+    return elmokit.Embedder(pretrained, elmokit.LoadOptions(**settings))

@@ -1,8 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from elmokit.batching import Batch, check_sentences, place_words
+from elmokit.batching import Batch, TokenBatch, check_sentences, token_batches, token_windows
 from elmokit.errors import InputError
 from elmokit.vocab import CharacterIndexer
 
@@ -20,13 +22,15 @@ def test_each_distinct_word_stands_once():
 
 
 def test_boundaries_in_the_text_are_boundaries():
-    assert place_words([["</S>", "x", "<S>"]]).words.tolist() == [[1, 2, 3, 1, 2]]
+    batch = TokenBatch.from_sentences([["</S>", "x", "<S>"]])
+    assert batch.words.tolist() == [[1, 2, 3, 1, 2]]
 
 
-def test_rows_that_are_not_marked_hold_what_they_hold():
-    placed = place_words([["<S>", "x"], [], ["x", "y", "</S>"]], marked=False)
-    assert placed.types == ["<S>", "</S>", "x", "y"]
-    assert placed.words.tolist() == [[1, 3, 0], [0, 0, 0], [3, 4, 2]]
+def test_boundaries_are_added_on_request_only():
+    rows = [["<S>", "x"], [], ["x", "y", "</S>"]]
+    batch = TokenBatch.from_sentences(rows, boundaries=False)
+    assert batch.types == ["<S>", "</S>", "x", "y"]
+    assert batch.words.tolist() == [[1, 3, 0], [0, 0, 0], [3, 4, 2]]
 
 
 def test_no_sentences_make_an_empty_batch():
@@ -54,17 +58,65 @@ def test_padding_before_a_word_is_refused():
 @pytest.mark.parametrize(
     ("sentence", "message"),
     [
-        (["a", 3], r"sentence 7, word 1 is a int \(3\), expected a string"),
+        (["a", 3], r"sentence 7, word 1 is an int \(3\), expected a string"),
         (["a", float("nan")], r"sentence 7, word 1 is a float \(nan\), expected a string"),
-        (["a", None], "sentence 7, word 1 is a NoneType"),
+        (["a", None], "sentence 7, word 1 is None, expected a string"),
         ([b"a"], "sentence 7, word 0 is a bytes"),
         ([["a"]], "sentence 7, word 0 is a list"),
-        (None, r"sentence 7 is a NoneType \(None\), expected a list of words"),
+        (None, "sentence 7 is None, expected a list of words"),
     ],
 )
 def test_a_word_that_is_no_string_is_named_by_its_place(sentence, message):
     with pytest.raises(TypeError, match=message):
         [*check_sentences([["fine"]] * 7 + [sentence])]
+
+
+class ArrowArray:
+    """Like pyarrow's arrays, whose elements are not strings."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __iter__(self):
+        return iter([object() for _ in self.values])
+
+    def to_pylist(self):
+        return self.values
+
+
+def test_arrow_arrays_are_taken_as_lists():
+    sentences = ArrowArray([["I", "ate"], ArrowArray(["an", "apple"])])
+    assert [*check_sentences(sentences)] == [["I", "ate"], ["an", "apple"]]
+
+
+def test_a_number_for_sentences_is_refused():
+    with pytest.raises(TypeError, match=r"sentences is an int \(3\), expected lists of words"):
+        next(check_sentences(3))
+
+
+@given(st.lists(st.integers(0, 30), max_size=40), st.integers(1, 60), st.integers(1, 9))
+def test_batches_stay_within_their_budget_and_hold_every_item_once(lengths, tokens, max_items):
+    batches = [*token_batches(lengths, tokens, max_items=max_items)]
+    assert sorted(index for batch in batches for index in batch) == [*range(len(lengths))]
+    for batch in batches:
+        longest = max(lengths[index] for index in batch)
+        assert len(batch) == 1 or longest * len(batch) <= tokens
+        assert len(batch) <= max_items
+    longest_of_each = [max(lengths[index] for index in batch) for batch in batches]
+    assert longest_of_each == sorted(longest_of_each, reverse=True)
+
+
+def test_windows_are_taken_as_they_are_needed():
+    taken = []
+
+    def items():
+        for number in range(100):
+            taken.append(number)
+            yield "word" * 3
+
+    windows = token_windows(items(), 10, len)
+    assert len(next(windows)) == 2  # 14 tokens each, of 20
+    assert len(taken) == 2
 
 
 def test_a_sentence_as_one_string_warns_and_is_split():

@@ -14,6 +14,7 @@ import elmokit
 from elmokit.config import SIZES
 from elmokit.errors import FormatError, InputError
 from elmokit.model.bilm import LanguageModel
+from elmokit.pooling import POOLINGS, idf_weights, register_pooling
 from made import make_folder
 
 PROSE = [
@@ -32,6 +33,12 @@ texts = st.lists(st.lists(words, max_size=9), max_size=12)
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory):
     return make_folder(tmp_path_factory.mktemp("model"), size=0.7)
+
+
+@pytest.fixture(scope="session")
+def language_model(tmp_path_factory):
+    folder = make_folder(tmp_path_factory.mktemp("language-model"), softmax_words=13)
+    return elmokit.load(folder)
 
 
 def assert_close(found, expected):
@@ -119,6 +126,16 @@ def test_chosen_layers_are_those_of_all(folder, layers, expected, state):
     everything = elmokit.load(folder, state=state).embed(SENTENCES)
     found = elmokit.load(folder, state=state).embed(SENTENCES, layers=layers)
     assert_close(found, [array[expected] for array in everything])
+
+
+@pytest.mark.parametrize("state", ["zero", "carry"])
+def test_combined_layers_come_out_as_one(folder, state):
+    everything = elmokit.load(folder, state=state).embed(SENTENCES)
+    for layers, combined in {
+        "mean": [array.mean(0, keepdims=True) for array in everything],
+        "concat": [np.concatenate([*array], 1)[None] for array in everything],
+    }.items():
+        assert_close(elmokit.load(folder, state=state).embed(SENTENCES, layers=layers), combined)
 
 
 @pytest.mark.parametrize("state", ["zero", "carry"])
@@ -269,7 +286,91 @@ def test_pooling_counts_words_only(model):
 def test_a_mix_can_make_the_vector(model):
     mix = elmokit.ScalarMix(3, weights=[0.0, 0.0, 99.0], scale=2.0)
     found = model.encode([["a", "b"]], layers=mix)
+    np.testing.assert_array_equal(found[0], model.embed([["a", "b"]], layers=mix)[0][0].mean(0))
     np.testing.assert_allclose(found, 2 * model.encode([["a", "b"]], layers="top"), atol=1e-5)
+
+
+def test_one_string_gives_one_vector(model):
+    text = "The old man. She opened an account!"
+    np.testing.assert_array_equal(model.encode(text), model.encode([text])[0])
+
+
+def test_layers_that_are_not_combined_are_encoded_each(model):
+    found = model.encode(PROSE, layers=[2, 0])
+    assert found.shape == (6, 2, 12)
+    np.testing.assert_array_equal(found[:, 0], model.encode(PROSE, layers="top"))
+
+
+def test_batch_size_changes_nothing(model):
+    np.testing.assert_allclose(model.encode(PROSE, batch_size=2), model.encode(PROSE), atol=2e-6)
+
+
+def test_vectors_can_be_normalized_and_tensors(model):
+    raw = model.encode(PROSE)
+    found = model.encode(PROSE, normalize_embeddings=True, convert_to_tensor=True)
+    expected = torch.from_numpy(raw / np.linalg.norm(raw, axis=1, keepdims=True))
+    torch.testing.assert_close(found, expected)
+
+
+def test_similarity_is_the_cosine_of_all_pairs(model):
+    one, other = model.encode(PROSE[:2]), model.encode(PROSE)
+    found = model.similarity(torch.from_numpy(one), other)
+    assert found.shape == (2, 6)
+    expected = one[1] @ other[4] / np.linalg.norm(one[1]) / np.linalg.norm(other[4])
+    assert found[1, 4] == pytest.approx(expected, abs=1e-6)
+    assert model.similarity(one[0], other[0]).shape == (1, 1)
+
+
+def test_rare_words_count_more_in_idf_pooling(language_model):
+    vocabulary = language_model.pretrained.vocabulary
+    words = ["word1", "word2", "unheard-of"]
+    (vectors,) = language_model.embed([words], layers=0)
+    weights = idf_weights(words, vocabulary)
+    assert weights[2] == max(weights) > min(weights)
+    found = language_model.encode([words], layers=0, pooling="idf")
+    np.testing.assert_allclose(found[0], np.average(vectors[0], axis=0, weights=weights), atol=1e-6)
+
+
+def test_idf_pooling_needs_a_vocabulary(model):
+    with pytest.raises(InputError, match="pooling 'idf' needs a vocabulary"):
+        model.encode(["a"], pooling="idf")
+
+
+def test_whitened_vectors_are_those_of_the_whitening(model):
+    raw = model.encode(PROSE)
+    whitening = elmokit.Whitening.fit(raw)
+    found = model.encode(PROSE, whitening=whitening)
+    np.testing.assert_array_equal(found, whitening.transform(raw))
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+    with pytest.raises(InputError, match="the whitening was fitted to vectors of 12 dimensions"):
+        model.encode(PROSE, layers="concat", whitening=whitening)
+
+
+def test_a_pooling_is_added_by_one_function(model):
+    @register_pooling("middle", "the vector in the middle")
+    def middle(text):
+        return text.vectors[len(text.words) // 2]
+
+    try:
+        expected = model.embed([["a", "b", "c"]], layers="top")[0][0, 1]
+        found = model.encode([["a", "b", "c"]], layers="top", pooling="middle")
+        np.testing.assert_array_equal(found[0], expected)
+    finally:
+        del POOLINGS["middle"]
+
+
+def test_a_model_says_what_it_is(folder, language_model):
+    assert repr(elmokit.load(folder, state="warm")) == (
+        f"Embedder({folder}, 3 layers of 12 dimensions, 5,748 parameters, float32 on cpu, "
+        "tokenizer 'moses', no softmax, state 'warm')"
+    )
+    assert "softmax over 13 words" in repr(language_model)
+
+
+def test_a_model_moves_to_a_device(model):
+    expected = model.embed(SENTENCES)
+    assert model.to("cpu") is model
+    assert_close(model.embed(SENTENCES), expected)
 
 
 def test_a_text_without_words_is_zero_and_keeps_its_row(model):
@@ -323,13 +424,13 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - early) / 1024)
 def test_a_long_sentence_does_not_blow_up_its_batch(folder, monkeypatch):
     model = elmokit.load(folder)
     areas = []
-    read = model.bilm.read
+    run_lstms = model.bilm.run_lstms
 
     def seen(types, words, *rest, **named):
         areas.append(words.numel())
-        return read(types, words, *rest, **named)
+        return run_lstms(types, words, *rest, **named)
 
-    monkeypatch.setattr(model.bilm, "read", seen)
+    monkeypatch.setattr(model.bilm, "run_lstms", seen)
     model.embed([["x"] * 3000, *([["a", "b"]] * 500)])
     assert max(areas) <= 4096
 
@@ -348,7 +449,7 @@ def test_a_trained_encoder_is_not_remembered_as_it_was(model):
 @pytest.mark.parametrize("state", ["zero", "warm", "carry"])
 def test_new_weights_are_noticed_however_they_came(folder, state):
     def fresh():
-        return elmokit.Embedder(model.pretrained, state=state).embed(SENTENCES)
+        return elmokit.Embedder(model.pretrained, elmokit.LoadOptions(state=state)).embed(SENTENCES)
 
     model = elmokit.load(folder, state=state)
     model.embed(SENTENCES)
@@ -376,18 +477,20 @@ def test_inference_mode_around_it_leaves_no_trace(folder):
     assert_close(model.embed(SENTENCES), expected)
 
 
-def test_cut_words_are_counted_and_reported(model, caplog):
+def test_a_truncated_word_is_named_once(model, caplog):
     model.embed([["short", "x" * 49, "x" * 48, "x" * 49]])
-    assert model.cut_words == 1
-    assert "1 words were too long for the model and were cut" in caplog.text
+    assert model.truncated_words == 1
+    assert caplog.messages == [f"1 word was longer than 48 bytes and was cut: '{'x' * 48}…'"]
+    model.embed([["x" * 49]])
+    assert len(caplog.messages) == 1
 
 
-def test_a_stream_tells_of_cut_words_once(model, caplog):
+def test_a_stream_warns_of_truncated_words_once(model, caplog):
     words = [[f"{number:060}"] for number in range(3000)]
     for _ in model.embed_stream(words):
         pass
-    (said,) = caplog.messages
-    assert said == "3000 words were too long for the model and were cut"
+    (message,) = caplog.messages
+    assert message.startswith("3000 words were longer than 48 bytes and were cut: '0000")
 
 
 # --- refusals ---
@@ -397,17 +500,30 @@ def test_a_stream_tells_of_cut_words_once(model, caplog):
     ("call", "error", "message"),
     [
         (lambda m: m.embed("text"), TypeError, "sentences is one string, expected a list of lists"),
-        (lambda m: m.encode("text"), TypeError, "texts is one string, expected a list of texts"),
-        (lambda m: m.embed([["a"], ["b", 3]]), TypeError, "sentence 1, word 1 is a int"),
+        (lambda m: m.encode(3), TypeError, r"texts is an int \(3\), expected a list of texts"),
+        (lambda m: m.encode(["a"], batch_size=0), InputError, "batch_size is 0, expected 1 or"),
+        (lambda m: m.similarity(["a"], ["b"]), InputError, "similarity compares vectors"),
+        (lambda m: m.similarity([[1, 2]], [[1]]), InputError, "vectors of 2 and of 1 dimensions"),
+        (lambda m: m.to("nowhere"), InputError, "device 'nowhere' cannot be used here"),
+        (lambda m: m.embed([["a"], ["b", 3]]), TypeError, "sentence 1, word 1 is an int"),
         (lambda m: m.embed([["a"]], layers=3), InputError, "layer 3 was asked for, but the model"),
         (lambda m: m.embed([["a"]], layers="x"), InputError, "layers is 'x'"),
         (lambda m: m.embed_stream([], directions="up"), InputError, "directions is 'up'"),
         (lambda m: m.encode(["a"], pooling="sum"), InputError, "pooling is 'sum', expected one of"),
-        (lambda m: m.encode(["a", None]), TypeError, "text 1 is a NoneType"),
-        (lambda m: m.encode(["A. B.", ["a", 3]]), TypeError, "text 1, word 1 is a int"),
+        (
+            lambda m: m.encode(["a", None]),
+            TypeError,
+            "text 1 is None, expected a string",
+        ),
+        (lambda m: m.encode(["A. B.", ["a", 3]]), TypeError, "text 1, word 1 is an int"),
         (lambda m: m.save_state("x"), InputError, "nothing is carried with state='zero'"),
         (lambda m: m.load_state("x"), InputError, "nothing is carried with state='zero'"),
-        (lambda m: m.encode(["a"], layers="all"), InputError, "layers is 'all', expected 'mean'"),
+        (lambda m: m.encode(["a"], layers="last"), InputError, "layers is 'last', expected 'all'"),
+        (
+            lambda m: m.embed([["a"]], layers=elmokit.ScalarMix(2)),
+            InputError,
+            "a ScalarMix of 2 layers, but the model has 3",
+        ),
     ],
 )
 def test_a_wrong_call_says_what_is_wrong(model, call, error, message):

@@ -100,7 +100,7 @@ def test_what_cannot_be_dumped_is_said_and_leaves_nothing(model, model_folder, t
     ]:
         with pytest.raises((elmokit.InputError, elmokit.OutputError), match=message):
             dump(model, tmp_path / name)
-    with pytest.raises(TypeError, match="sentence 1 is a int"):
+    with pytest.raises(TypeError, match="sentence 1 is an int"):
         elmokit.dump_states(model, tmp_path / "z.npz", [["a"], 3])
     bare = elmokit.load(model_folder)
     with pytest.raises(elmokit.InputError, match="the model has no softmax"):

@@ -86,5 +86,5 @@ def test_mistakes_are_explained(model, model_folder):
         model.next_words("word1", k=0)
     with pytest.raises(elmokit.InputError, match="the model has no softmax"):
         elmokit.load(model_folder).next_words("word1")
-    with pytest.raises(TypeError, match="text, word 1 is a int"):
+    with pytest.raises(TypeError, match="text, word 1 is an int"):
         model.next_words(["word1", 7])

@@ -55,9 +55,9 @@ def test_the_second_opinion_agrees(name, tmp_path):
     agree(model.score(SENTENCES), reference.scores(SENTENCES))
     carrying = elmokit.load(folder, state="carry", tokens_per_batch=4)
     agree(carrying.score(SENTENCES), reference.scores(SENTENCES, carry=True))
-    lanes = scores_of(model, SENTENCES, state="carry", lanes=2)
+    streams = scores_of(model, SENTENCES, state="carry", streams=2)
     halves = SENTENCES[:2], SENTENCES[2:]  # 7 predictions and 14: half of them is 10
-    agree(lanes, [scores for half in halves for scores in reference.scores(half, carry=True)])
+    agree(streams, [scores for half in halves for scores in reference.scores(half, carry=True)])
 
 
 @pytest.fixture(scope="module")
@@ -85,24 +85,24 @@ def test_order_and_batch_size_change_nothing(model, sentences, data):
     st.integers(1, 40),
     st.integers(1, 8),
 )
-def test_running_text_is_cut_anywhere_with_the_same_result(model, sentences, size, lanes):
-    whole = scores_of(model, sentences, state="carry", lanes=lanes)
-    same(scores_of(model, sentences, state="carry", lanes=lanes, tokens_per_batch=size), whole)
+def test_running_text_is_cut_anywhere_with_the_same_result(model, sentences, size, streams):
+    whole = scores_of(model, sentences, state="carry", streams=streams)
+    same(scores_of(model, sentences, state="carry", streams=streams, tokens_per_batch=size), whole)
     for found, sentence in zip(whole, sentences, strict=True):
         assert found.words == tuple(sentence)
         assert len(found.forward) == len(found.backward) == len(sentence) + 1
 
 
-def test_a_small_file_is_one_lane_and_a_large_one_several(model, monkeypatch):
+def test_a_small_file_is_one_stream_and_a_large_one_several(model, monkeypatch):
     sentences = [["word1", "word2"]] * 12
     same(
         scores_of(model, sentences, state="carry"),
-        scores_of(model, sentences, state="carry", lanes=1),
+        scores_of(model, sentences, state="carry", streams=1),
     )
-    monkeypatch.setattr("elmokit.scoring._PREDICTIONS_PER_LANE", 9)
+    monkeypatch.setattr("elmokit.scoring._PREDICTIONS_PER_STREAM", 9)
     found = scores_of(model, sentences, state="carry")
-    same(found, scores_of(model, sentences, state="carry", lanes=4))
-    same([found[3]], [found[0]])  # a lane begins afresh
+    same(found, scores_of(model, sentences, state="carry", streams=4))
+    same([found[3]], [found[0]])  # a stream begins afresh
 
 
 def test_the_probabilities_of_all_words_make_one(model):
@@ -176,7 +176,7 @@ def test_a_model_in_training_goes_on_as_if_nobody_had_asked(folder, state):
     modes = [module.training for module in pretrained.model.modules()]
     torch.manual_seed(3)
     before = torch.get_rng_state()
-    first = elmokit.perplexity(pretrained, SENTENCES, state=state, lanes=None)
+    first = elmokit.perplexity(pretrained, SENTENCES, state=state, streams=None)
     assert torch.equal(torch.get_rng_state(), before)
     assert [module.training for module in pretrained.model.modules()] == modes
     assert all(p.grad is None and p.requires_grad for p in pretrained.model.parameters())
@@ -217,8 +217,8 @@ def test_what_cannot_be_asked_is_said(folder, model, model_folder, tmp_path):
         elmokit.perplexity(model.pretrained, SENTENCES, state="warm")
     with pytest.raises(elmokit.InputError, match="tokens_per_batch is 0"):
         elmokit.perplexity(model.pretrained, SENTENCES, tokens_per_batch=0)
-    with pytest.raises(elmokit.InputError, match="lanes is 0"):
-        elmokit.perplexity(model.pretrained, SENTENCES, state="carry", lanes=0)
+    with pytest.raises(elmokit.InputError, match="streams is 0"):
+        elmokit.perplexity(model.pretrained, SENTENCES, state="carry", streams=0)
     (folder_without := tmp_path / "without").mkdir()
     for name in ("options.json", "weights.hdf5"):
         (folder_without / name).write_bytes((folder / name).read_bytes())

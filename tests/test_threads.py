@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import elmokit
-from elmokit import threads
+from elmokit import LoadOptions, threads
 from elmokit.config import SIZES
 from elmokit.model import bilm
 from elmokit.model.bilm import LanguageModel
@@ -217,10 +217,10 @@ def test_bits_do_not_depend_on_the_number_of_threads(own):
         [f"word{n}" for n in generator.integers(200, size=size)]
         for size in generator.integers(1, 30, size=40)
     ]
-    expected = elmokit.Embedder(pretrained, threads=1).embed(sentences)
+    expected = elmokit.Embedder(pretrained, LoadOptions(threads=1)).embed(sentences)
     for allowed in (1, 2, 4):
         with torch_threads(own):
-            found = elmokit.Embedder(pretrained, threads=allowed).embed(sentences)
+            found = elmokit.Embedder(pretrained, LoadOptions(threads=allowed)).embed(sentences)
         for one, other in zip(found, expected, strict=True):
             np.testing.assert_array_equal(one, other)
 

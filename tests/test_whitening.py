@@ -3,8 +3,8 @@ import io
 import numpy as np
 import pytest
 
-from elmokit.errors import FormatError
-from elmokit.whitening import Whitening, estimate
+from elmokit.errors import FormatError, InputError
+from elmokit.whitening import Whitening
 
 
 @pytest.fixture(scope="module")
@@ -17,35 +17,53 @@ def corpus():
 
 
 def test_parts_give_what_the_whole_gives(corpus):
-    whole = estimate([corpus], dim=8, way="zca")
-    parts = estimate(iter([corpus[:1000], corpus[1000:]]), dim=8, way="zca")
-    np.testing.assert_allclose(whole.map, parts.map, rtol=1e-4, atol=1e-6)
+    whole = Whitening.fit_batches([corpus], dim=8, method="zca")
+    parts = Whitening.fit_batches(iter([corpus[:1000], corpus[1000:]]), dim=8, method="zca")
+    np.testing.assert_allclose(whole.matrix, parts.matrix, rtol=1e-4, atol=1e-6)
+
+
+def test_fit_takes_one_array(corpus):
+    found = Whitening.fit(corpus, method="centre")
+    np.testing.assert_allclose(found.mean, corpus.mean(0), rtol=1e-4)
+    np.testing.assert_array_equal(found.transform(corpus[0]), found.transform(corpus[:1])[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Whitening.fit(np.ones(3)), r"vectors have the shape \(3,\), expected \(rows, dim"),
+        (lambda: Whitening.fit(np.ones((3, 2)), method="pca"), "method is 'pca', expected one of"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(call, message):
+    with pytest.raises(InputError, match=message):
+        call()
 
 
 def test_zca_makes_all_directions_nearly_equally_loud(corpus):
-    found = estimate([corpus], dim=8, way="zca")
+    found = Whitening.fit_batches([corpus], dim=8, method="zca")
     before = np.linalg.eigvalsh(np.cov(corpus, rowvar=False))
-    after = np.linalg.eigvalsh(np.cov((corpus - found.mean) @ found.map, rowvar=False))
+    after = np.linalg.eigvalsh(np.cov((corpus - found.mean) @ found.matrix, rowvar=False))
     assert before.max() / before.min() > 1000
     assert after.max() / after.min() < 4  # the quietest is drawn up less: it may be chance
-    np.testing.assert_allclose(found.map, found.map.T, atol=1e-6)  # nothing is turned
+    np.testing.assert_allclose(found.matrix, found.matrix.T, atol=1e-6)  # nothing is turned
 
 
 def test_of_few_rows_no_direction_is_blown_up(corpus):
-    few = estimate([corpus[:3]], dim=8, way="zca")
-    assert np.linalg.cond(few.map) < 10
+    few = Whitening.fit_batches([corpus[:3]], dim=8, method="zca")
+    assert np.linalg.cond(few.matrix) < 10
 
 
 def test_top_is_deaf_to_the_loudest_direction(corpus):
-    found = estimate([corpus], dim=8, way="top")
+    found = Whitening.fit_batches([corpus], dim=8, method="top")
     _, _, directions = np.linalg.svd(corpus - corpus.mean(0), full_matrices=False)
-    assert np.abs(directions[0] @ found.map).max() < 1e-4
-    np.testing.assert_allclose(directions[1] @ found.map, directions[1], atol=1e-4)
+    assert np.abs(directions[0] @ found.matrix).max() < 1e-4
+    np.testing.assert_allclose(directions[1] @ found.matrix, directions[1], atol=1e-4)
 
 
 def test_centred_vectors_tell_more_than_raw_ones(corpus):
-    raw = estimate([corpus], dim=8, way="none").apply(corpus[:100])
-    centred = estimate([corpus], dim=8, way="centre").apply(corpus[:100])
+    raw = Whitening.fit_batches([corpus], dim=8, method="none").transform(corpus[:100])
+    centred = Whitening.fit_batches([corpus], dim=8, method="centre").transform(corpus[:100])
     unit = corpus[:100] / np.linalg.norm(corpus[:100], axis=1, keepdims=True)
     np.testing.assert_allclose(raw, unit, atol=1e-6)
     assert (centred @ centred.T).std() > (raw @ raw.T).std()
@@ -53,17 +71,17 @@ def test_centred_vectors_tell_more_than_raw_ones(corpus):
 
 def test_what_has_no_length_stays_zero():
     found = Whitening(np.ones(3, np.float32), np.eye(3, dtype=np.float32))
-    np.testing.assert_array_equal(found.apply(np.ones((1, 3), np.float16)), [[0, 0, 0]])
+    np.testing.assert_array_equal(found.transform(np.ones((1, 3), np.float16)), [[0, 0, 0]])
 
 
 def test_a_whitening_is_kept_to_the_bit_and_damage_is_named(corpus):
-    found = estimate([corpus], dim=8, way="zca")
-    kept = Whitening.of(found.packed(), "w")
-    np.testing.assert_array_equal(kept.map, found.map)
+    found = Whitening.fit_batches([corpus], dim=8, method="zca")
+    kept = Whitening.from_bytes(found.to_bytes(), "w")
+    np.testing.assert_array_equal(kept.matrix, found.matrix)
     np.testing.assert_array_equal(kept.mean, found.mean)
     with pytest.raises(FormatError, match="w: not an array"):
-        Whitening.of(found.packed()[:200], "w")
+        Whitening.from_bytes(found.to_bytes()[:200], "w")
     square = io.BytesIO()
     np.save(square, np.ones((2, 2), np.float32))
     with pytest.raises(FormatError, match="expected float32 with one row more"):
-        Whitening.of(square.getvalue(), "w")
+        Whitening.from_bytes(square.getvalue(), "w")

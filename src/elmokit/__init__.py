@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from elmokit.config import CharacterConfig as CharacterConfig
     from elmokit.embed_file import embed_file as embed_file
     from elmokit.embedder import Embedder as Embedder
+    from elmokit.embedder import LoadOptions as LoadOptions
     from elmokit.embedder import load as load
     from elmokit.errors import ConfigError as ConfigError
     from elmokit.errors import ElmokitError as ElmokitError
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from elmokit.results import Prediction as Prediction
     from elmokit.results import Score as Score
     from elmokit.scoring import perplexity as perplexity
+    from elmokit.whitening import Whitening as Whitening
 
 __version__ = "0.1.0"
 
@@ -56,6 +58,7 @@ _MODULE_OF = {
     "FormatError": "errors",
     "Prediction": "results",
     "InputError": "errors",
+    "LoadOptions": "embedder",
     "NumericError": "errors",
     "OutputError": "errors",
     "Perplexity": "results",
@@ -65,6 +68,7 @@ _MODULE_OF = {
     "Score": "results",
     "ServiceError": "errors",
     "State": "model.bilm",
+    "Whitening": "whitening",
     "convert": "formats",
     "dump_softmax": "export",
     "dump_states": "export",

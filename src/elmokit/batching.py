@@ -14,50 +14,84 @@ from elmokit.errors import InputError
 from elmokit.tokenizers import split_on_whitespace
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, CharacterIndexer, Ids, TokenIndexer
 
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Sentences as strings: each distinct word once, and where it stands."""
+
+    types: list[str]  # the distinct words; `words` counts them from 1
+    words: Ids  # (sentences, steps), rows of `types` plus 1; 0 is padding
+
+    @classmethod
+    def from_sentences(
+        cls, sentences: Sequence[Sequence[str]], *, boundaries: bool = True
+    ) -> "TokenBatch":
+        """A batch of sentences, `<S>` before and `</S>` after each unless told otherwise.
+
+        The two are always the first of the types.
+        """
+        rows = {SENTENCE_BEGIN: 1, SENTENCE_END: 2}
+        for word in dict.fromkeys(chain.from_iterable(sentences)):
+            rows.setdefault(word, len(rows) + 1)
+
+        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+        words = np.zeros((len(sentences), lengths.max(initial=0) + 2), np.int64)
+        words[:, 0] = rows[SENTENCE_BEGIN]
+        inner = words[:, 1:-1]
+        inner[np.arange(inner.shape[1]) < lengths[:, None]] = np.fromiter(
+            map(rows.__getitem__, chain.from_iterable(sentences)), np.int64, lengths.sum()
+        )
+        if not boundaries:
+            return cls(list(rows), inner)
+        words[np.arange(len(sentences)), lengths + 1] = rows[SENTENCE_END]
+        return cls(list(rows), words)
+
+    def to_ids(self, indexer: TokenIndexer) -> "Batch":
+        """The same batch with the words as ids."""
+        ids, _ = indexer.encode(self.types)
+        chars = np.vstack([np.zeros((1, indexer.max_characters), np.int64), ids])
+        return Batch(torch.from_numpy(chars), torch.from_numpy(self.words))
+
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentences as ids, their boundaries included. Row 0 of `chars` and place 0 are padding."""
+    """Sentences as ids, their boundaries included: each distinct word once, and where it stands."""
 
-    chars: Tensor  # (types, width)
-    words: Tensor  # (sentences, steps)
+    chars: Tensor  # (types, max_characters), row 0 is padding
+    words: Tensor  # (sentences, steps), rows of `chars`; 0 is padding
 
     @classmethod
-    def from_sentences(cls, sentences: Iterable[Sequence[str]], alphabet: TokenIndexer) -> "Batch":
+    def from_sentences(cls, sentences: Iterable[Sequence[str]], indexer: TokenIndexer) -> "Batch":
         """A batch of the sentences, `<S>` before and `</S>` after each."""
-        placed = place_words([*check_sentences(sentences)])
-        rows, _ = alphabet.encode(placed.types)
-        chars = np.vstack([np.zeros((1, alphabet.max_characters), np.int64), rows])
-        return cls(torch.from_numpy(chars), torch.from_numpy(placed.words))
+        return TokenBatch.from_sentences([*check_sentences(sentences)]).to_ids(indexer)
 
     @classmethod
-    def from_ids(cls, ids: Tensor, alphabet: CharacterIndexer) -> "Batch":
-        """A batch of character ids without boundaries, (sentences, steps, width); 0 is padding."""
-        sentences, steps, width = ids.shape
-        if (
-            ids.numel()
-            and not 0 <= int(ids.min()) <= int(ids.max()) < CharacterIndexer.NUM_CHARACTERS
-        ):
+    def from_ids(cls, ids: Tensor, indexer: CharacterIndexer) -> "Batch":
+        """A batch of character ids without boundaries, (sentences, steps, max_characters)."""
+        sentences, steps, max_characters = ids.shape
+        num_characters = CharacterIndexer.NUM_CHARACTERS
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < num_characters:
             raise InputError(
-                f"ids from {int(ids.min())} to {int(ids.max())}, "
-                f"expected 0 to {CharacterIndexer.NUM_CHARACTERS - 1}"
+                f"ids from {int(ids.min())} to {int(ids.max())}, expected 0 to {num_characters - 1}"
             )
-        real = (ids > 0).any(2)
-        lengths = real.sum(1)
-        if not torch.equal(real, torch.arange(steps, device=ids.device) < lengths[:, None]):
+        mask = (ids > 0).any(2)
+        lengths = mask.sum(1)
+        if not torch.equal(mask, torch.arange(steps, device=ids.device) < lengths[:, None]):
             raise InputError("ids: a padding word stands before a real one; pad at the end only")
-        marks, _ = alphabet.encode([SENTENCE_BEGIN, SENTENCE_END])
-        types, places = torch.cat(
+        boundaries, _ = indexer.encode([SENTENCE_BEGIN, SENTENCE_END])
+        types, rows = torch.cat(
             [
-                ids.new_zeros(1, width),
-                torch.from_numpy(marks).to(ids),
-                ids.reshape(-1, width),
+                ids.new_zeros(1, max_characters),
+                torch.from_numpy(boundaries).to(ids),
+                ids.reshape(-1, max_characters),
             ]
         ).unique(dim=0, return_inverse=True)  # sorted: the row of zeros comes first
-        words = places.new_zeros(sentences, steps + 2)
-        words[:, 0] = places[1]
-        words[:, 1:-1] = places[3:].view(sentences, steps)
-        words[torch.arange(sentences, device=ids.device), lengths + 1] = places[2]
+        words = rows.new_zeros(sentences, steps + 2)
+        words[:, 0] = rows[1]
+        words[:, 1:-1] = rows[3:].view(sentences, steps)
+        words[torch.arange(sentences, device=ids.device), lengths + 1] = rows[2]
         return cls(types, words)
 
     @property
@@ -67,7 +101,7 @@ class Batch:
 
     @property
     def lengths(self) -> Tensor:  # (sentences,)
-        """Words a sentence, boundaries included."""
+        """Words per sentence, boundaries included."""
         return self.mask.sum(1)
 
     def to(self, device: torch.device) -> "Batch":
@@ -75,46 +109,65 @@ class Batch:
         return Batch(self.chars.to(device), self.words.to(device))
 
 
-@dataclass(frozen=True)
-class PlacedWords:
-    """Distinct words, and where they stand: `types[place - 1]`; place 0 is padding."""
-
-    types: list[str]
-    words: Ids  # (sentences, steps)
+# Sentences of one length are looked for among those of so many batches.
+_BATCHES_PER_WINDOW = 2
 
 
-def place_words(sentences: Sequence[Sequence[str]], *, marked: bool = True) -> PlacedWords:
-    """Each distinct word once, `<S>` and `</S>` first and second, and the places of all.
+def token_windows(
+    items: Iterable[Item], tokens_per_batch: int, num_words: Callable[[Item], int]
+) -> Iterator[list[Item]]:
+    """Consecutive items of about two batches' tokens, which `token_batches` then sorts by length.
 
-    Where sentences are not `marked`, the boundaries stand only where the sentences have them.
+    Items are taken from the iterable as they are needed. Two boundaries are added to the words.
     """
-    places = {SENTENCE_BEGIN: 1, SENTENCE_END: 2}
-    for word in dict.fromkeys(chain.from_iterable(sentences)):
-        places.setdefault(word, len(places) + 1)
+    window: list[Item] = []
+    tokens = 0
+    for item in items:
+        window.append(item)
+        tokens += num_words(item) + 2
+        if tokens >= _BATCHES_PER_WINDOW * tokens_per_batch:
+            yield window
+            window, tokens = [], 0
+    if window:
+        yield window
 
-    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    words = np.zeros((len(sentences), lengths.max(initial=0) + 2), np.int64)
-    words[:, 0] = places[SENTENCE_BEGIN]
-    inner = words[:, 1:-1]
-    inner[np.arange(inner.shape[1]) < lengths[:, None]] = np.fromiter(
-        map(places.__getitem__, chain.from_iterable(sentences)), np.int64, lengths.sum()
-    )
-    if not marked:
-        return PlacedWords(list(places), inner)
-    words[np.arange(len(sentences)), lengths + 1] = places[SENTENCE_END]
-    return PlacedWords(list(places), words)
+
+def token_batches(
+    lengths: Sequence[int],
+    tokens_per_batch: int,
+    *,
+    order: Sequence[int] | None = None,
+    max_items: int | None = None,
+) -> Iterator[list[int]]:
+    """Indices of items that are computed together: at most so many tokens, padding included.
+
+    An item that is longer than that is a batch by itself. The items are taken in the given order;
+    without one, the longest first.
+    """
+    if order is None:
+        order = sorted(range(len(lengths)), key=lambda index: -lengths[index])
+    batch: list[int] = []
+    longest = 0
+    for index in order:
+        longest = max(longest, lengths[index])
+        if batch and (longest * (len(batch) + 1) > tokens_per_batch or len(batch) == max_items):
+            yield batch
+            batch, longest = [], lengths[index]
+        batch.append(index)
+    if batch:
+        yield batch
 
 
 def check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
-    """The words of each sentence; TypeError where something is not a string, by its place.
+    """The words of each sentence; TypeError where something is not a string, by its position.
 
-    What may be a mistake, a whole sentence where words were expected, warns once.
+    What looks like a mistake, such as a string where a list of words is expected, warns once.
     """
     if isinstance(sentences, str):
         raise TypeError("sentences is one string, expected a list of lists of words")
     warned = False
-    for place, sentence in enumerate(sentences):
-        words, doubt = check_words(sentence, f"sentence {place}")
+    for index, sentence in enumerate(check_iterable(sentences, "sentences", "lists of words")):
+        words, doubt = check_words(sentence, f"sentence {index}")
         if doubt and not warned:
             warnings.warn(doubt, stacklevel=3)
             warned = True
@@ -129,15 +182,11 @@ def check_words(sentence: Sequence[str], name: str) -> tuple[list[str], str | No
             "Pass a list of words, or give raw text to encode()"
         )
     if not isinstance(sentence, Iterable):
-        raise TypeError(
-            f"{name} is a {type(sentence).__name__} ({sentence!r}), expected a list of words"
-        )
-    words = list(sentence)
-    for place, word in enumerate(words):
+        raise TypeError(f"{name} is {describe(sentence)}, expected a list of words")
+    words = list(to_python(sentence))
+    for index, word in enumerate(words):
         if not isinstance(word, str):
-            raise TypeError(
-                f"{name}, word {place} is a {type(word).__name__} ({word!r}), expected a string"
-            )
+            raise TypeError(f"{name}, word {index} is {describe(word)}, expected a string")
     if len(words) == 1 and " " in words[0].strip():
         return words, (
             f"{name} is one word with spaces in it ({words[0][:60]!r}): it gets one vector. "
@@ -146,35 +195,25 @@ def check_words(sentence: Sequence[str], name: str) -> tuple[list[str], str | No
     return words, None
 
 
-# So many batches are planned together: enough to find sentences of one length.
-_BATCHES_PER_WINDOW = 2
+def check_iterable(values: Iterable[Item], name: str, expected: str) -> Iterable[Item]:
+    """The values of a list, or of any other iterable; TypeError for what is not one."""
+    values = to_python(values)
+    if not isinstance(values, Iterable):
+        raise TypeError(f"{name} is {describe(values)}, expected {expected}")
+    return values
 
 
-Sentence = TypeVar("Sentence")
+def to_python(values: Iterable[Item]) -> Iterable[Item]:
+    """The values as Python's objects: those of pyarrow's arrays are not strings."""
+    to_pylist = getattr(values, "to_pylist", None)
+    return to_pylist() if callable(to_pylist) else values
 
 
-def in_windows(
-    sentences: Iterable[Sentence], tokens_per_batch: int, words: Callable[[Sentence], int]
-) -> Iterator[list[Sentence]]:
-    """Runs of sentences that are planned together; `words` counts a sentence's words."""
-    window: list[Sentence] = []
-    tokens = 0
-    for sentence in sentences:
-        window.append(sentence)
-        tokens += words(sentence) + 2
-        if tokens >= _BATCHES_PER_WINDOW * tokens_per_batch:
-            yield window
-            window, tokens = [], 0
-    if window:
-        yield window
-
-
-def in_batches(window: list[list[str]], tokens_per_batch: int) -> Iterator[list[int]]:
-    """Places of sentences of about one length, as many together as the budget allows."""
-    longest_first = sorted(range(len(window)), key=lambda place: -len(window[place]))
-    start = 0
-    while start < len(window):
-        longest = len(window[longest_first[start]]) + 2
-        count = max(1, tokens_per_batch // longest)
-        yield longest_first[start : start + count]
-        start += count
+def describe(value: object) -> str:
+    """What a value is, for messages: None, an int (3), a Timestamp (…)."""
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    article = "an" if name[:1].lower() in "aeiou" else "a"
+    shown = repr(value)
+    return f"{article} {name} ({shown if len(shown) <= 80 else shown[:79] + '…'})"

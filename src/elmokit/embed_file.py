@@ -16,7 +16,7 @@ import torch
 
 from elmokit import __version__
 from elmokit.atomic import DirectoryLock, rename_atomically, write_atomically
-from elmokit.batching import in_windows
+from elmokit.batching import token_windows
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, OutputError
 from elmokit.formats.pretrained import Pretrained, stored_config
@@ -104,7 +104,7 @@ def embed_file(
                     [shaped(array, form) for array in arrays],
                     state=embedder.state if carry else None,
                 )
-                shown.advance(sentences=len(window), words=sum(map(len, sentences)))
+                shown.advance(len(window), words=sum(map(len, sentences)))
         store.finish()
         return store.done
 
@@ -133,7 +133,7 @@ def _windows(
     way = get_tokenizer(tokenizer)
     read = (Line(text, way.tokenize(text)) for text in texts)
     if embedder.state_mode != "carry":
-        yield from in_windows(read, embedder.tokens_per_batch, lambda line: len(line.words))
+        yield from token_windows(read, embedder.tokens_per_batch, lambda line: len(line.words))
         return
     window: list[Line] = []
     while batch := [*islice(read, batch_size)]:

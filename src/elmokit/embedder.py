@@ -1,39 +1,48 @@
 """The public API: load a model, embed words, encode texts, ask the language model."""
 
-import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, overload
 
 import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from elmokit import formats
-from elmokit.batching import check_sentences, check_words, in_batches, in_windows, place_words
+from elmokit.batching import (
+    TokenBatch,
+    check_iterable,
+    check_sentences,
+    check_words,
+    describe,
+    token_batches,
+    token_windows,
+)
 from elmokit.config import Direction
 from elmokit.errors import InputError
 from elmokit.formats.native import read_state, write_state
 from elmokit.formats.pretrained import Pretrained
 from elmokit.generation import fill_text, next_words, previous_words, sample
-from elmokit.inference import Directions, InferenceSession, Layers, LayerSelection
+from elmokit.inference import CarriedState, Directions, InferenceSession, Layers, LayerSelection
 from elmokit.memory import trim_malloc
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.linear import Precision
-from elmokit.pooling import LayerReduction, Pooling, Reduction, Vectors
+from elmokit.pooling import Vectors, get_pooling, pool_sentences
 from elmokit.progress import Progress
 from elmokit.results import Perplexity, Prediction, Score
 from elmokit.scoring import Scorer, score
 from elmokit.threads import find_device
 from elmokit.tokenizers import get_tokenizer
+from elmokit.whitening import Whitening
 
-StateWay = Literal["zero", "carry", "warm"]
+StateMode = Literal["zero", "carry", "warm"]
 Text = str | Sequence[str]  # raw, or the words of a sentence
 
-# The state of a warm start is what is left after reading so many empty sentences.
+# With state="warm", every sentence starts in the state after so many empty sentences.
 _WARM_UP: tuple[list[str], ...] = ([],) * 10
-
-logger = logging.getLogger(__name__)
 
 
 def load(
@@ -41,69 +50,117 @@ def load(
     weights: str | Path | None = None,
     *,
     tokenizer: str | None = None,
-    state: StateWay = "zero",
+    state: StateMode = "zero",
     device: str | torch.device = "cpu",
+    precision: Precision = "float32",
     tokens_per_batch: int = 4096,
     cache_bytes: int = 2**28,
-    precision: Precision = "float32",
     threads: int | None = None,
 ) -> "Embedder":
     """A model ready to embed: from a folder, a zip, or an options and a weights file.
 
-    Without any of these it is the English model that ships.
+    Without a source it is the English model in the package. LoadOptions explains the options.
     """
-    return Embedder(
-        formats.load(source, weights, tokenizer=tokenizer),
+    return LoadOptions(
+        source,
+        weights,
+        tokenizer=tokenizer,
         state=state,
         device=device,
+        precision=precision,
         tokens_per_batch=tokens_per_batch,
         cache_bytes=cache_bytes,
-        precision=precision,
         threads=threads,
-    )
+    ).load()
+
+
+@dataclass(frozen=True)
+class LoadOptions:
+    """What to load, and how to run it: the options of `load` in one record.
+
+    `tokenizer` names how raw text is split, if not as the model says. `state` says how a sentence
+    starts: from `zero` (its vectors depend on it alone), from one `warm` state for all (the state
+    after ten empty sentences), or where the sentence before it ended (`carry`, as bilm-tf and
+    AllenNLP did). With `carry`, the k-th sentence of a call goes on where the k-th of the call
+    before stopped; a stream is one running text.
+
+    `precision` is that of the LSTMs' weights on a CPU; `half` and `int8` are faster, not exact.
+    `tokens_per_batch` bounds what is computed together, `cache_bytes` the cache of word vectors.
+    `threads` is how many may compute; None for one per CPU that the process may use.
+    """
+
+    source: str | Path | None = None
+    weights: str | Path | None = None
+    tokenizer: str | None = None
+    state: StateMode = "zero"
+    device: str | torch.device = "cpu"
+    precision: Precision = "float32"
+    tokens_per_batch: int = 4096
+    cache_bytes: int = 2**28
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.state not in ("zero", "carry", "warm"):
+            raise InputError(f"state is {self.state!r}, expected 'zero', 'carry' or 'warm'")
+        if self.precision not in ("float32", "half", "int8"):
+            raise InputError(
+                f"precision is {self.precision!r}, expected 'float32', 'half' or 'int8'"
+            )
+        if self.tokens_per_batch < 1:
+            raise InputError(f"tokens_per_batch is {self.tokens_per_batch}, expected 1 or more")
+        if self.threads is not None and self.threads < 1:
+            raise InputError(f"threads is {self.threads}, expected 1 or more, or None")
+
+    def load(self) -> "Embedder":
+        """The model, ready to embed."""
+        pretrained = formats.load(self.source, self.weights, tokenizer=self.tokenizer)
+        name = "the English model" if self.source is None else str(self.source)
+        return Embedder(pretrained, self, name=name)
 
 
 class Embedder:
     """A pretrained model that turns sentences into the vectors of its layers.
 
-    `state` says how a sentence starts: from `zero` (its vectors depend on it alone), from one
-    `warm` state for all (what is left after `warm_up`, ten empty sentences by default), or where
-    the sentence before it ended (`carry`, as the ancestors did). With `carry`, the k-th sentence
-    of a call goes on where the k-th of the call before stopped; a stream is one running text.
-
-    `precision` is that of the readers' weights on a CPU; `half` and `int8` are faster, not exact.
-    `threads` is how many may compute; None for torch's own number, but no more than CPUs to use.
+    Made by `load`, or from a model in memory. Of the options, `source`, `weights` and `tokenizer`
+    say where a model is loaded from, and are not looked at here.
     """
 
     def __init__(
         self,
         pretrained: Pretrained,
+        options: LoadOptions | None = None,
         *,
-        state: StateWay = "zero",
+        name: str = "",
         warm_up: Sequence[Sequence[str]] = _WARM_UP,
-        device: str | torch.device = "cpu",
-        tokens_per_batch: int = 4096,
-        cache_bytes: int = 2**28,
-        precision: Precision = "float32",
-        threads: int | None = None,
     ) -> None:
-        if state not in ("zero", "carry", "warm"):
-            raise InputError(f"state is {state!r}, expected 'zero', 'carry' or 'warm'")
-        if tokens_per_batch < 1:
-            raise InputError(f"tokens_per_batch is {tokens_per_batch}, expected 1 or more")
+        options = options or LoadOptions()
         self.pretrained = pretrained
-        self.precision = precision
-        self.bilm: BiLM = pretrained.model.to(find_device(device)).eval().bilm
-        self.state_mode = state
-        self.tokens_per_batch = tokens_per_batch
+        self.name, self.source = name, options.source
+        self.precision = options.precision
+        self.state_mode = options.state
+        self.tokens_per_batch = options.tokens_per_batch
+        self.bilm: BiLM = pretrained.model.to(find_device(options.device)).eval().bilm
         self.session = InferenceSession(
             pretrained,
-            warm_up=warm_up if state == "warm" else (),
-            cache_bytes=cache_bytes,
-            precision=precision,
-            threads=threads,
+            warm_up=warm_up if options.state == "warm" else (),
+            cache_bytes=options.cache_bytes,
+            precision=options.precision,
+            threads=options.threads,
         )
-        self._carried = self.session.fresh_state(0)
+        self._carried = CarriedState(self.session)
+
+    def __repr__(self) -> str:
+        softmax = self.pretrained.model.softmax
+        parts = [
+            *([self.name] if self.name else []),
+            f"{self.num_layers} layers of {self.dim} dimensions",
+            f"{sum(p.numel() for p in self.bilm.parameters()):,} parameters",
+            f"{self.precision} on {self.bilm.device}",
+            f"tokenizer {self.pretrained.tokenizer!r}",
+            f"softmax over {softmax.words:,} words" if softmax else "no softmax",
+            *([] if self.state_mode == "zero" else [f"state {self.state_mode!r}"]),
+        ]
+        return f"Embedder({', '.join(parts)})"
 
     @property
     def num_layers(self) -> int:
@@ -116,9 +173,15 @@ class Embedder:
         return self.bilm.config.output_size
 
     @property
-    def cut_words(self) -> int:
-        """How many words were too long and were cut, each counted when it is first met."""
-        return self.session.cut_words
+    def truncated_words(self) -> int:
+        """How many different words were too long for the model so far, and were cut."""
+        return self.session.truncated_words
+
+    def to(self, device: str | torch.device) -> "Embedder":
+        """Move the model to a device; the model itself is returned."""
+        self.pretrained.model.to(find_device(device))
+        self.state = self._carried.value
+        return self
 
     def embed(
         self,
@@ -129,15 +192,19 @@ class Embedder:
         boundaries: bool = False,
         show_progress_bar: bool | None = None,
     ) -> list[Vectors]:
-        """For each sentence, in the caller's order, an array (layers, words, dim).
+        """For each sentence, a list of words, an array (layers, words, dim), in the given order.
 
-        Layers and directions not asked for are not computed. `boundaries` keeps the vectors of
-        `<S>` and `</S>`. `show_progress_bar` None shows one on a terminal when it takes long.
+        `layers` are "all", "top", a number or a list of numbers (0 is the context-free layer, -1
+        the top), or several combined into one: "mean", "concat" (dim grows), or by a ScalarMix.
+        Layers and directions that are not needed are not computed. `boundaries` keeps the vectors
+        of `<S>` and `</S>`. `show_progress_bar` None shows one when the work takes long.
+
+            model.embed([["I", "ate", "an", "apple"]], layers="mean")[0].shape  # (1, 4, dim)
         """
-        asked = LayerSelection.of(self.bilm.config, layers, directions, boundaries)
+        selection = LayerSelection.of(self.bilm.config, layers, directions, boundaries=boundaries)
         listed = [*check_sentences(sentences)]
         windows = iter([listed]) if self.state_mode == "carry" else self._windows(listed)
-        return [*self._stream(windows, asked, Progress(len(listed), shown=show_progress_bar))]
+        return [*self._stream(windows, selection, Progress(len(listed), shown=show_progress_bar))]
 
     def embed_stream(
         self,
@@ -149,44 +216,119 @@ class Embedder:
         show_progress_bar: bool | None = None,
     ) -> Iterator[Vectors]:
         """The arrays of `embed`, one after the other; sentences are taken as they are needed."""
-        asked = LayerSelection.of(self.bilm.config, layers, directions, boundaries)
+        selection = LayerSelection.of(self.bilm.config, layers, directions, boundaries=boundaries)
         checked = check_sentences(sentences)
         windows = ([s] for s in checked) if self.state_mode == "carry" else self._windows(checked)
-        return self._stream(windows, asked, Progress(None, shown=show_progress_bar))
+        return self._stream(windows, selection, Progress(None, shown=show_progress_bar))
+
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[Text],
+        *,
+        layers: Layers = "mean",
+        pooling: str = "mean",
+        whitening: Whitening | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        normalize_embeddings: bool = False,
+        convert_to_tensor: Literal[False] = False,
+    ) -> Vectors: ...
+
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[Text],
+        *,
+        layers: Layers = "mean",
+        pooling: str = "mean",
+        whitening: Whitening | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        normalize_embeddings: bool = False,
+        convert_to_tensor: Literal[True],
+    ) -> Tensor: ...
 
     def encode(
         self,
-        texts: Iterable[Text],
+        texts: str | Iterable[Text],
         *,
-        layers: LayerReduction = "mean",
-        pooling: Pooling = "mean",
+        layers: Layers = "mean",
+        pooling: str = "mean",
+        whitening: Whitening | None = None,
+        batch_size: int | None = None,
         show_progress_bar: bool | None = None,
-    ) -> Vectors:
-        """One vector a text, (texts, dim): its words' vectors, pooled; zero for one without words.
+        normalize_embeddings: bool = False,
+        convert_to_tensor: bool = False,
+    ) -> Vectors | Tensor:
+        """One vector per text, (texts, dim), or (dim,) for one string; zero for an empty text.
 
-        A text is raw (it is split into sentences and words as the model's text was) or a list of
-        words. `layers` are averaged ("mean"), chosen ("top" or a number), put end to end ("concat",
-        dim grows), or mixed by a ScalarMix.
+        A text is raw (it is split as the model's text was) or a list of words. `layers` are those
+        of `embed`; where they are several and not combined, the result is (texts, layers, dim).
+        `pooling` is the name of one of `elmokit.pooling.POOLINGS`. `batch_size` bounds how many
+        sentences are computed together; the vectors do not depend on it.
+
+        To compare sentences, weight their words by how rare they are, in the context-free layer,
+        and whiten the vectors. Fit the whitening to some hundred texts or more of the same kind:
+
+            vectors = model.encode(texts, layers=0, pooling="idf")
+            whitening = elmokit.Whitening.fit(vectors)
+            found = model.encode(["Cheap flats"], layers=0, pooling="idf", whitening=whitening)
+            similarities = model.similarity(found, whitening.transform(vectors))
         """
-        reduction = Reduction.of(layers, pooling)
-        split_texts = [*self._split_texts(texts)]
-        stream = self.embed_stream(
-            (sentence for text in split_texts for sentence in text),
-            layers=reduction.layers,
-            show_progress_bar=show_progress_bar,
+        one_text = isinstance(texts, str)
+        if batch_size is not None and batch_size < 1:
+            raise InputError(f"batch_size is {batch_size}, expected 1 or more, or None")
+        vocabulary = self.pretrained.vocabulary
+        chosen_pooling = get_pooling(pooling, vocabulary)
+        selection = LayerSelection.of(self.bilm.config, layers)
+        tokenized = [*self._tokenize_all([texts] if isinstance(texts, str) else texts)]
+        sentences = [sentence for text in tokenized for sentence in text]
+        windows = (
+            ([s] for s in sentences) if self.state_mode == "carry" else self._windows(sentences)
         )
-        dim = self.dim * (self.num_layers if layers == "concat" else 1)
-        encoded = np.zeros((len(split_texts), dim), np.float32)
-        for place, text in enumerate(split_texts):
-            encoded[place] = reduction.of_text(islice(stream, len(text)), dim)
-        return encoded
+        progress = Progress(len(sentences), shown=show_progress_bar)
+        stream = self._stream(windows, selection, progress, batch_size=batch_size)
+        shape = (len(tokenized), selection.num_layers, selection.dim(self.bilm.config))
+        vectors = np.zeros(shape, np.float32)
+        for index, text in enumerate(tokenized):
+            words = [word for sentence in text for word in sentence]
+            arrays = [*islice(stream, len(text))]
+            if words:
+                vectors[index] = pool_sentences(arrays, words, chosen_pooling, vocabulary)
+        next(stream, None)  # to its end, where truncated words are reported
+        if selection.num_layers == 1:
+            vectors = vectors[:, 0]
+        if whitening is not None:
+            vectors = whitening.transform(vectors)
+        if normalize_embeddings:
+            vectors = _normalized(vectors)
+        if one_text:
+            vectors = vectors[0]
+        return torch.from_numpy(vectors).to(self.bilm.device) if convert_to_tensor else vectors
+
+    def similarity(
+        self, one: npt.ArrayLike | Tensor, other: npt.ArrayLike | Tensor
+    ) -> Vectors:  # -> (rows of one, rows of other)
+        """The cosines of all pairs of vectors, (rows, dim) each, or (dim,) for a single one.
+
+        model.similarity(model.encode(["A cat."]), model.encode(["A dog.", "A car."]))
+        """
+        matrices = [_matrix(vectors) for vectors in (one, other)]
+        if matrices[0].shape[1] != matrices[1].shape[1]:
+            raise InputError(
+                f"vectors of {matrices[0].shape[1]} and of {matrices[1].shape[1]} dimensions "
+                "cannot be compared"
+            )
+        cosines: Vectors = _normalized(matrices[0]) @ _normalized(matrices[1]).T
+        return cosines
 
     def tokenize(self, text: Text) -> list[list[str]]:
         """The sentences of a raw text as lists of words; a list of words is one sentence."""
         if not isinstance(text, str):
             return [check_words(text, "text")[0]]
-        way = get_tokenizer(self.pretrained.tokenizer)
-        return [way.tokenize(sentence) for sentence in way.split_sentences(text)]
+        tokenizer = get_tokenizer(self.pretrained.tokenizer)
+        return [tokenizer.tokenize(sentence) for sentence in tokenizer.split_sentences(text)]
 
     def perplexity(
         self, texts: Iterable[Text], *, show_progress_bar: bool | None = None
@@ -206,8 +348,8 @@ class Embedder:
     ) -> Iterator[Score]:
         """The scores of `score`, one after the other; texts are taken as needed, or all (carry)."""
         return score(
-            self._oracle(),
-            (sentence for text in self._split_texts(texts) for sentence in text),
+            Scorer(self.session),
+            (sentence for text in self._tokenize_all(texts) for sentence in text),
             state="carry" if self.state_mode == "carry" else "zero",
             tokens_per_batch=self.tokens_per_batch,
             show_progress_bar=show_progress_bar,
@@ -216,9 +358,12 @@ class Embedder:
     def next_words(
         self, text: Text, *, k: int = 10, special_tokens: bool = False
     ) -> list[Prediction]:
-        """The k likeliest words after a text, raw or a list of words."""
+        """The k likeliest words after a text, raw or a list of words; `</S>` is its end.
+
+        `special_tokens` keeps `<UNK>` and `<S>` among them.
+        """
         return next_words(
-            self._oracle(),
+            Scorer(self.session),
             self.tokenize(text),
             k=k,
             special_tokens=special_tokens,
@@ -228,14 +373,14 @@ class Embedder:
     def previous_words(
         self, text: Text, *, k: int = 10, special_tokens: bool = False
     ) -> list[Prediction]:
-        """The k likeliest words before a text, raw or a list."""
+        """The k likeliest words before a text, raw or a list of words; `<S>` is its beginning."""
         return previous_words(
-            self._oracle(), self.tokenize(text), k=k, special_tokens=special_tokens
+            Scorer(self.session), self.tokenize(text), k=k, special_tokens=special_tokens
         )
 
     def fill(self, text: Text, *, k: int = 10) -> list[list[Prediction]]:
         """For each `___` of a text, the k words that fit best from both sides."""
-        return fill_text(self._oracle(), text, self.tokenize, k=k)
+        return fill_text(Scorer(self.session), text, self.tokenize, k=k)
 
     def sample(
         self,
@@ -250,7 +395,7 @@ class Embedder:
     ) -> list[list[str]]:
         """Sentences drawn from the model that begin (backward: end) as a text."""
         return sample(
-            self._oracle(),
+            Scorer(self.session),
             self.tokenize(text),
             samples=samples,
             direction=direction,
@@ -263,96 +408,123 @@ class Embedder:
 
     @property
     def state(self) -> State:
-        """What is carried: of each row of the calls so far, where its last sentence ended."""
-        return self._carried
+        """The carried state: of each row of the calls so far, where its last sentence ended."""
+        return self._carried.value
 
     @state.setter
     def state(self, state: State) -> None:
-        self._carried = state.to(next(self.bilm.parameters()))
+        self._carried.value = state.to(next(self.bilm.parameters()))
 
     def reset_state(self) -> None:
-        """Forget what was carried: the next sentences start from zero."""
-        self._carried = self.session.fresh_state(0)
+        """Forget the carried state: the next sentences start from zero."""
+        self._carried.reset()
 
     def save_state(self, path: str | Path) -> None:
-        """What is carried, kept in a safetensors file."""
-        self._refuse_unless_carrying()
-        write_state(self._carried, Path(path))
+        """Write the carried state to a safetensors file."""
+        self._check_carrying()
+        write_state(self.state, Path(path))
 
     def load_state(self, path: str | Path) -> None:
         """Go on where `save_state` stopped."""
-        self._refuse_unless_carrying()
+        self._check_carrying()
         self.state = read_state(Path(path), self.bilm.config)
 
     def save(
         self, target: str | Path, *, format: formats.Format = "elmokit", half: bool = False
     ) -> None:
-        """The model as a new folder, in elmokit's format or bilm-tf's; `half` rounds to float16."""
+        """Write the model to a new folder, in elmokit's format or bilm-tf's; `half` is float16."""
         formats.save(self.pretrained, target, format=format, half=half)
 
     def _stream(
-        self, windows: Iterable[list[list[str]]], asked: LayerSelection, progress: Progress
+        self,
+        windows: Iterable[list[list[str]]],
+        selection: LayerSelection,
+        progress: Progress,
+        *,
+        batch_size: int | None = None,
     ) -> Iterator[Vectors]:
-        cut_before = self.cut_words
-        with progress:
+        with progress, self.session.reporting_truncated_words():
             for window in windows:
-                carried_before = self._carried
+                state_before = self._carried.value
                 vectors: dict[int, Vectors] = {}
+                lengths = [len(sentence) + 2 for sentence in window]
                 try:
-                    for places in in_batches(window, self.tokens_per_batch):
-                        sentences = [window[place] for place in places]
-                        arrays = self._embed_batch(sentences, places, asked)
-                        vectors.update(zip(places, arrays, strict=True))
-                        progress.advance(sentences=len(places), words=sum(map(len, sentences)))
+                    for indices in token_batches(
+                        lengths, self.tokens_per_batch, max_items=batch_size
+                    ):
+                        sentences = [window[index] for index in indices]
+                        arrays = self._embed_batch(sentences, indices, selection)
+                        vectors.update(zip(indices, arrays, strict=True))
+                        progress.advance(len(indices), words=sum(map(len, sentences)))
                 except BaseException:
-                    self._carried = carried_before  # all of a call is carried, or nothing
+                    self._carried.value = state_before  # all of a call is carried, or nothing
                     raise
-                yield from (vectors.pop(place) for place in range(len(window)))
-        if cut := self.cut_words - cut_before:
-            logger.warning("%d words were too long for the model and were cut", cut)
+                yield from (vectors.pop(index) for index in range(len(window)))
 
     def _embed_batch(
-        self, sentences: list[list[str]], places: list[int], asked: LayerSelection
+        self, sentences: list[list[str]], rows: list[int], selection: LayerSelection
     ) -> list[Vectors]:
-        """The vectors of sentences that are read together; `places` are their rows of the state."""
-        placed = place_words(sentences)
+        """The vectors of sentences computed together; `rows` are theirs of the carried state."""
+        batch = TokenBatch.from_sentences(sentences)
         if self.state_mode == "carry":
-            missing = max(places) + 1 - self._carried.num_sentences
-            if missing > 0:
-                self._carried = self._carried.followed_by(self.session.fresh_state(missing))
-            rows = torch.tensor(places, device=self._carried.hidden.device)
-            layers, after = self.session.read(placed, self._carried.rows(rows))
-            self._carried = self._carried.with_rows(rows, after.to(self._carried.hidden))
-            layers = asked.choose(layers, self.bilm.config)
+            layers, after = self.session.run(batch, self._carried.rows(rows))
+            self._carried.update(rows, after)
+            layers = selection.choose(layers, self.bilm.config)
         else:
-            layers, _ = self.session.read(placed, layers=asked.layers, directions=asked.directions)
+            layers, _ = self.session.run(
+                batch, layers=selection.layers, directions=selection.directions
+            )
         arrays = layers.float().cpu().numpy()
-        edge = 0 if asked.boundaries else 1
+        edge = 0 if selection.boundaries else 1
         return [
-            arrays[:, row, edge : len(sentence) + 2 - edge].copy()
+            selection.combine(arrays[:, row, edge : len(sentence) + 2 - edge].copy())
             for row, sentence in enumerate(sentences)
         ]
 
-    def _oracle(self) -> Scorer:
-        return Scorer(self.session)
+    def _windows(self, sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+        for number, window in enumerate(token_windows(sentences, self.tokens_per_batch, len)):
+            if number:
+                trim_malloc()
+            yield window
 
-    def _split_texts(self, texts: Iterable[Text]) -> Iterator[list[list[str]]]:
+    def _tokenize_all(self, texts: Iterable[Text]) -> Iterator[list[list[str]]]:
         """The sentences of each text."""
         if isinstance(texts, str):
             raise TypeError("texts is one string, expected a list of texts: [text]")
-        for place, text in enumerate(texts):
-            raw = isinstance(text, str)
-            yield self.tokenize(text if raw else check_words(text, f"text {place}")[0])
+        for index, text in enumerate(check_iterable(texts, "texts", "a list of texts")):
+            if isinstance(text, str):
+                yield self.tokenize(text)
+            elif isinstance(text, Iterable):
+                yield [check_words(text, f"text {index}")[0]]
+            else:
+                raise TypeError(
+                    f"text {index} is {describe(text)}, expected a string or a list of words"
+                )
 
-    def _refuse_unless_carrying(self) -> None:
+    def _check_carrying(self) -> None:
         if self.state_mode != "carry":
             raise InputError(
                 f"nothing is carried with state={self.state_mode!r}; "
                 "load the model with state='carry'"
             )
 
-    def _windows(self, sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-        for place, window in enumerate(in_windows(sentences, self.tokens_per_batch, len)):
-            if place:
-                trim_malloc()
-            yield window
+
+def _normalized(vectors: Vectors) -> Vectors:
+    """The vectors with length 1; a zero vector stays zero."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    unit: Vectors = vectors / np.maximum(lengths, np.float32(1e-12))
+    return unit
+
+
+def _matrix(vectors: Any) -> Vectors:  # -> (rows, dim)
+    if isinstance(vectors, Tensor):
+        vectors = vectors.detach().float().cpu().numpy()
+    try:
+        matrix = np.atleast_2d(np.asarray(vectors, np.float32))
+    except (TypeError, ValueError):
+        raise InputError(
+            "similarity compares vectors, (rows, dim); encode() the texts first"
+        ) from None
+    if matrix.ndim != 2:
+        raise InputError(f"vectors have the shape {matrix.shape}, expected (rows, dim)")
+    return matrix

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from elmokit.atomic import write_atomically
-from elmokit.batching import PlacedWords, check_sentences, place_words
+from elmokit.batching import TokenBatch, check_sentences
 from elmokit.config import Direction
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, OutputError
@@ -75,7 +75,7 @@ def dump_words(
             for start in range(0, len(listed), _WORDS_AT_ONCE):
                 some = listed[start : start + _WORDS_AT_ONCE]
                 yield embedder.session.encode(some).float().cpu().numpy()
-                shown.advance(sentences=len(some), words=len(some))
+                shown.advance(len(some), words=len(some))
 
     _write_table(target, listed, embedder.bilm.config.projection_size, encoded())
     return len(listed)
@@ -111,7 +111,7 @@ def dump_states(
                     for name, array in states.items():
                         _add(archive, f"{count}/{name}", array)
                     count += 1
-                shown.advance(sentences=len(sentence), words=sum(map(len, sentence)))
+                shown.advance(len(sentence), words=sum(map(len, sentence)))
 
     _write(target, write)
     return count
@@ -143,11 +143,11 @@ def _states_of(
     """Those of one reader, in the order of the text."""
     step = 1 if direction == "forward" else -1
     half = reading.bilm.config.directions.index(direction)
-    placed = place_words([row[::step] for row in rows], marked=False)
+    placed = TokenBatch.from_sentences([row[::step] for row in rows], boundaries=False)
     state, after = None, []
     for column in placed.words.T:
-        _, state = reading.read(
-            PlacedWords(placed.types, column[:, None]), state, directions=[direction]
+        _, state = reading.run(
+            TokenBatch(placed.types, column[:, None]), state, directions=[direction]
         )
         after.append({"output": state.hidden[half], "memory": state.cell[half]})
     stacked = {

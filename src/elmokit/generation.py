@@ -10,12 +10,12 @@ from elmokit.config import Direction
 from elmokit.errors import InputError
 from elmokit.model.bilm import State
 from elmokit.results import Prediction
-from elmokit.scoring import END, START, Scorer, score
+from elmokit.scoring import END_TOKEN, START_TOKEN, Scorer, score
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN
 
 
 def next_words(
-    oracle: Scorer,
+    scorer: Scorer,
     sentences: Sequence[Sequence[str]],
     *,
     k: int = 10,
@@ -28,21 +28,21 @@ def next_words(
     out unless `special_tokens` are asked for; the others' probabilities stay as they are, so that
     all words, with those left out, sum to 1.
     """
-    return _guess(oracle, sentences, "forward", k=k, special_tokens=special_tokens, carry=carry)
+    return _guess(scorer, sentences, "forward", k=k, special_tokens=special_tokens, carry=carry)
 
 
 def previous_words(
-    oracle: Scorer, sentences: Sequence[Sequence[str]], *, k: int = 10, special_tokens: bool = False
+    scorer: Scorer, sentences: Sequence[Sequence[str]], *, k: int = 10, special_tokens: bool = False
 ) -> list[Prediction]:
     """The likeliest words before those of the first sentence; `<S>` is its beginning.
 
     `<UNK>` and `</S>` are left out unless `special_tokens` are asked for, as in `next_words`.
     """
-    return _guess(oracle, sentences, "backward", k=k, special_tokens=special_tokens, carry=False)
+    return _guess(scorer, sentences, "backward", k=k, special_tokens=special_tokens, carry=False)
 
 
-def read_context(
-    oracle: Scorer, sentences: Sequence[Sequence[str]], direction: Direction, *, carry: bool
+def run_context(
+    scorer: Scorer, sentences: Sequence[Sequence[str]], direction: Direction, *, carry: bool
 ) -> tuple[Tensor, State]:
     """What a reader says of the word at the open end of sentences, (1, dim); and its state.
 
@@ -51,31 +51,31 @@ def read_context(
     before = [*sentences] or [[]]
     if direction == "backward":
         # In training, what was carried into a sentence came from the one before it: none is known.
-        row = [*before[0], START[direction]]
+        row = [*before[0], START_TOKEN[direction]]
     else:
-        row = [w for s in (before if carry else before[-1:]) for w in (START[direction], *s)]
-    return oracle.read_on([row], None, direction)
+        row = [w for s in (before if carry else before[-1:]) for w in (START_TOKEN[direction], *s)]
+    return scorer.run_rows([row], None, direction)
 
 
-def left_out(oracle: Scorer, direction: Direction) -> list[int]:
+def excluded_ids(scorer: Scorer, direction: Direction) -> list[int]:
     """The rows of words that nobody wants guessed: `<UNK>`, and the mark a reader starts with."""
-    return oracle.rows_of([UNKNOWN, START[direction]])
+    return scorer.known_ids([UNKNOWN, START_TOKEN[direction]])
 
 
-def best(oracle: Scorer, log_probabilities: Tensor, k: int) -> list[Prediction]:
+def best(scorer: Scorer, log_probabilities: Tensor, k: int) -> list[Prediction]:
     """The k likeliest words, the likeliest first; of equals, the one that comes first."""
     if k < 1:
         raise InputError(f"k is {k}, expected 1 or more words")
     values, rows = log_probabilities.sort(descending=True, stable=True)
     return [
-        Prediction(oracle.vocabulary[int(row)], float(value.exp()))
+        Prediction(scorer.vocabulary[int(row)], float(value.exp()))
         for value, row in zip(values[:k], rows[:k], strict=True)
         if value > -torch.inf
     ]
 
 
 def _guess(
-    oracle: Scorer,
+    scorer: Scorer,
     sentences: Sequence[Sequence[str]],
     direction: Direction,
     *,
@@ -84,12 +84,12 @@ def _guess(
     carry: bool,
 ) -> list[Prediction]:
     what = "guessing the next word" if direction == "forward" else "guessing the previous word"
-    oracle.check_direction(direction, what)
-    said, _ = read_context(oracle, sentences, direction, carry=carry)
-    found = oracle.log_probabilities(said)[0]  # (words,)
+    scorer.check_direction(direction, what)
+    hidden, _ = run_context(scorer, sentences, direction, carry=carry)
+    found = scorer.log_probabilities(hidden)[0]  # (words,)
     if not special_tokens:
-        found[left_out(oracle, direction)] = -torch.inf
-    return best(oracle, found, k)
+        found[excluded_ids(scorer, direction)] = -torch.inf
+    return best(scorer, found, k)
 
 
 GAP = "___"
@@ -103,7 +103,7 @@ ROUNDS = 3
 
 
 def fill_text(
-    oracle: Scorer, text: str | Sequence[str], split: Split, *, k: int = 10
+    scorer: Scorer, text: str | Sequence[str], split: Split, *, k: int = 10
 ) -> list[list[Prediction]]:
     """For each `___` of a text, the k words that fit best into its sentence; see `fill`.
 
@@ -121,14 +121,14 @@ def fill_text(
                 f"the gap in {word.replace(_STAND_IN, GAP)!r} is not a word by itself; put a space "
                 "before and after it"
             )
-    found = [guesses for words in gapped if GAP in words for guesses in fill(oracle, words, k=k)]
+    found = [guesses for words in gapped if GAP in words for guesses in fill(scorer, words, k=k)]
     if not found:
         raise InputError(f"{text!r} has no gap; write {GAP} where a word is wanted")
     return found
 
 
 def fill(
-    oracle: Scorer, sentence: Sequence[str], *, k: int = 10, tried: int = TRIED
+    scorer: Scorer, sentence: Sequence[str], *, k: int = 10, tried: int = TRIED
 ) -> list[list[Prediction]]:
     """For each word `___` of a sentence, the k words that fit best.
 
@@ -146,51 +146,51 @@ def fill(
         raise InputError(f"k is {k}, expected 1 or more words")
     filled = list(sentence)
     if len(gaps) > 1:
-        _fill_from_one_side(oracle, filled, gaps)
+        _fill_from_one_side(scorer, filled, gaps)
     found: dict[int, list[Prediction]] = {}
     for _ in range(ROUNDS):
         before = list(filled)
         for gap in gaps:
-            found[gap] = _fill_gap(oracle, filled, gap, max(k, tried))
+            found[gap] = _fill_gap(scorer, filled, gap, max(k, tried))
             filled[gap] = found[gap][0].word
         if len(gaps) == 1 or filled == before:
             break
     return [found[gap][:k] for gap in gaps]
 
 
-def _fill_from_one_side(oracle: Scorer, filled: list[str], gaps: list[int]) -> None:
+def _fill_from_one_side(scorer: Scorer, filled: list[str], gaps: list[int]) -> None:
     """The likeliest word in each gap, by the first reader, which sees the gaps before filled."""
-    direction = oracle.directions[0]
+    direction = scorer.directions[0]
     for gap in gaps if direction == "forward" else reversed(gaps):
-        filled[gap] = best(oracle, _from_one_side(oracle, filled, gap, direction), 1)[0].word
+        filled[gap] = best(scorer, _from_one_side(scorer, filled, gap, direction), 1)[0].word
 
 
-def _fill_gap(oracle: Scorer, filled: list[str], gap: int, tried: int) -> list[Prediction]:
-    sides = [_from_one_side(oracle, filled, gap, direction) for direction in oracle.directions]
-    words = [guess.word for guess in best(oracle, torch.stack(sides).sum(0), tried)]
+def _fill_gap(scorer: Scorer, filled: list[str], gap: int, tried: int) -> list[Prediction]:
+    sides = [_from_one_side(scorer, filled, gap, direction) for direction in scorer.directions]
+    words = [guess.word for guess in best(scorer, torch.stack(sides).sum(0), tried)]
     candidates = [[*filled[:gap], word, *filled[gap + 1 :]] for word in words]
-    scores = [found.log_probability for found in score(oracle, candidates)]
+    scores = [found.log_probability for found in score(scorer, candidates)]
     shares = torch.tensor(scores, dtype=torch.float64).softmax(0)
     order = shares.sort(descending=True, stable=True).indices.tolist()
     return [Prediction(words[place], float(shares[place])) for place in order]
 
 
 def _from_one_side(
-    oracle: Scorer, filled: list[str], gap: int, direction: Direction
+    scorer: Scorer, filled: list[str], gap: int, direction: Direction
 ) -> Tensor:  # -> (words,)
     """The logarithm of each word's probability in a gap; none of a mark or of `<UNK>`."""
     if direction == "forward":
-        row = [START[direction], *filled[:gap]]
+        row = [START_TOKEN[direction], *filled[:gap]]
     else:
-        row = [*filled[gap + 1 :], START[direction]]
-    said, _ = oracle.read_on([row], None, direction)
-    found = oracle.log_probabilities(said)[0]
-    found[oracle.rows_of([UNKNOWN, SENTENCE_BEGIN, SENTENCE_END])] = -torch.inf
+        row = [*filled[gap + 1 :], START_TOKEN[direction]]
+    hidden, _ = scorer.run_rows([row], None, direction)
+    found = scorer.log_probabilities(hidden)[0]
+    found[scorer.known_ids([UNKNOWN, SENTENCE_BEGIN, SENTENCE_END])] = -torch.inf
     return found
 
 
 def sample(
-    oracle: Scorer,
+    scorer: Scorer,
     sentences: Sequence[Sequence[str]] = (),
     *,
     samples: int = 1,
@@ -208,30 +208,30 @@ def sample(
     after `max_words` new words. The k-th sample of a seed is the same however many are drawn.
     """
     _check(samples=samples, temperature=temperature, top_k=top_k, max_words=max_words)
-    oracle.check_direction(direction, f"drawing words {direction}")
-    said, state = read_context(oracle, sentences, direction, carry=carry)
+    scorer.check_direction(direction, f"drawing words {direction}")
+    hidden, state = run_context(scorer, sentences, direction, carry=carry)
     reading = torch.zeros(samples, dtype=torch.long)  # which samples have not ended
-    said, state = said[reading], state.rows(reading)
+    hidden, state = hidden[reading], state.rows(reading)
     reading = torch.arange(samples)
     first = torch.Generator().manual_seed(seed)
     seeds = torch.randint(2**62, (samples,), generator=first).tolist()
     dice = [torch.Generator().manual_seed(own) for own in seeds]
     drawn: list[list[str]] = [[] for _ in range(samples)]
-    forbidden = left_out(oracle, direction)
+    forbidden = excluded_ids(scorer, direction)
     for step in range(max_words):
-        chances = _chances(oracle.log_probabilities(said), forbidden, temperature, top_k)
+        chances = _chances(scorer.log_probabilities(hidden), forbidden, temperature, top_k)
         rows = [
             int(torch.multinomial(chance, 1, generator=dice[place]))
             for chance, place in zip(chances, reading.tolist(), strict=True)
         ]
-        words = [oracle.vocabulary[row] for row in rows]
-        going_on = [place for place, word in enumerate(words) if word != END[direction]]
+        words = [scorer.vocabulary[row] for row in rows]
+        going_on = [place for place, word in enumerate(words) if word != END_TOKEN[direction]]
         for place in going_on:
             drawn[int(reading[place])].append(words[place])
         if not going_on or step == max_words - 1:
             break
         kept = torch.tensor(going_on)
-        said, state = oracle.read_on(
+        hidden, state = scorer.run_rows(
             [[words[place]] for place in going_on], state.rows(kept), direction
         )
         reading = reading[kept]

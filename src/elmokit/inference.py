@@ -1,5 +1,6 @@
-"""A model packed for use: precision, threads, the word cache and the choice of layers."""
+"""A model packed for inference: precision, threads, the word cache and the choice of layers."""
 
+import logging
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,34 +14,312 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.batching import PlacedWords, place_words
+from elmokit.batching import TokenBatch
 from elmokit.config import BiLMConfig, Direction
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.memory import drop_mapped_pages
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.linear import Precision
+from elmokit.model.scalar_mix import ScalarMix
+from elmokit.pooling import Vectors
 from elmokit.threads import using_threads
 from elmokit.vocab import TokenIndexer
 
+Layers = Literal["all", "top", "mean", "concat"] | int | Sequence[int] | ScalarMix
+Directions = Literal["both", "forward", "backward"]
 
-class WordCache:
-    """The vectors of the words met lately, in about so many bytes.
+logger = logging.getLogger(__name__)
 
-    There are two shelves. New words, and words found on the old shelf, go to the young one; when
-    that is full it becomes the old one, and what nobody asked for since is forgotten.
+
+class InferenceSession:
+    """A model made ready to run, without gradients.
+
+    Its weights are packed in a precision, and the vectors of recent words are cached, and so is
+    the state in which a text starts: zero, or the state after the sentences of `warm_up`. All of
+    this is computed anew when the weights change. `threads` is how many may compute; None for one
+    per CPU that the process may use.
     """
 
-    def __init__(self, bilm: BiLM, alphabet: TokenIndexer, most_bytes: int) -> None:
-        self._bilm = bilm
-        self._alphabet = alphabet
-        self._most_bytes = most_bytes // 2  # a shelf
-        self.cut = 0  # words that were too long, each counted when it was met
-        self.forget()
+    def __init__(
+        self,
+        pretrained: Pretrained,
+        *,
+        warm_up: Sequence[Sequence[str]] = (),
+        cache_bytes: int = 2**28,
+        precision: Precision = "float32",
+        threads: int | None = None,
+    ) -> None:
+        self.pretrained = pretrained
+        self.bilm: BiLM = pretrained.model.bilm
+        self._warm_up = [list(sentence) for sentence in warm_up]
+        self._cache_bytes = cache_bytes
+        self._cache = WordCache(self.bilm, pretrained.indexer, cache_bytes)
+        self._precision: Precision = precision
+        self._threads = threads
+        self._lock = RLock()
+        self._reports_open = 0
+        self._truncations_reported = 0
+        self._version: list[tuple[object, ...]] | None
+        self._pack_weights()
 
-    def forget(self) -> None:
-        """Forget all vectors, as when the weights have changed."""
-        self._young = self._old = _Shelf(self._bilm)
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, here or in another process, packs the weights anew; its cache starts empty."""
+        rebuild = partial(
+            InferenceSession,
+            warm_up=self._warm_up,
+            cache_bytes=self._cache_bytes,
+            precision=self._precision,
+            threads=self._threads,
+        )
+        return rebuild, (self.pretrained,)
+
+    def run(
+        self,
+        batch: TokenBatch,
+        state: State | None = None,
+        *,
+        layers: Sequence[int] | None = None,
+        directions: Sequence[Direction] | None = None,
+    ) -> tuple[Tensor, State]:
+        """The layers of a batch, (layers, sentences, steps, dim of the directions), and the state.
+
+        Without a state, every sentence starts in that of the session. All layers and directions
+        are computed, unless some are chosen.
+        """
+        with self.computing():
+            if state is None:
+                state = self._start.rows(torch.zeros(len(batch.words), dtype=torch.long))
+            return self._run(batch, state, layers=layers, directions=directions)
+
+    def encode(self, words: Sequence[str]) -> Tensor:  # -> (words, dim)
+        """The context-free vectors of words."""
+        batch = TokenBatch.from_sentences([words], boundaries=False)
+        with self.computing():
+            return self._cache.vectors(batch.types)[torch.from_numpy(batch.words[0])]
+
+    def fresh_state(self, sentences: int) -> State:
+        """A state of zeros."""
+        return State.zeros(self.bilm.config, sentences, like=next(self.bilm.parameters()))
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Compute with the weights as they are now, without gradients, one thread at a time."""
+        with self._lock, self._inference_mode():
+            if self._version != self.bilm.version():
+                self._pack_weights()
+            yield
+
+    @property
+    def truncated_words(self) -> int:
+        """How many different words were too long for the model and were cut."""
+        return self._cache.num_truncated
+
+    @contextmanager
+    def reporting_truncated_words(self) -> Iterator[None]:
+        """Warn at the end, once, of words that were cut within the block and never before.
+
+        Blocks may be nested, and overlap; the last to end warns for all.
+        """
+        with self._lock:
+            self._reports_open += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reports_open -= 1
+                if not self._reports_open:
+                    self._report_truncated_words()
+
+    def _report_truncated_words(self) -> None:
+        count = self.truncated_words - self._truncations_reported
+        if not count:
+            return
+        self._truncations_reported = self.truncated_words
+        limit = self.pretrained.indexer.max_characters - 2
+        example = self._cache.last_truncated
+        logger.warning(
+            "%d %s longer than %d bytes and %s cut: '%s…'",
+            count,
+            "word was" if count == 1 else "words were",
+            limit,
+            "was" if count == 1 else "were",
+            example,
+        )
+
+    def _pack_weights(self) -> None:
+        version, self._version = self.bilm.version(), None  # interrupted, it will be done again
+        self._cache.clear()
+        with self._inference_mode():
+            self._packed_weights = self.bilm.pack(self._precision)
+            drop_mapped_pages(self.bilm.lstms.parameters())
+            self._start = self.fresh_state(1)
+            for sentence in self._warm_up:
+                _, self._start = self._run(TokenBatch.from_sentences([sentence]), self._start)
+        self._version = version
+
+    @contextmanager
+    def _inference_mode(self) -> Iterator[None]:
+        """Without gradients, and with the session's number of threads."""
+        # Cached tensors must be ordinary ones, even where the caller is in inference mode.
+        with torch.inference_mode(False), torch.no_grad(), using_threads(self._threads):
+            yield
+
+    def _run(
+        self,
+        batch: TokenBatch,
+        state: State,
+        *,
+        layers: Sequence[int] | None = None,
+        directions: Sequence[Direction] | None = None,
+    ) -> tuple[Tensor, State]:
+        types = self._cache.vectors(batch.types)
+        return self.bilm.run_lstms(
+            types,
+            torch.from_numpy(batch.words).to(types.device),
+            state.to(types),
+            layers=layers,
+            directions=directions,
+            packed_weights=self._packed_weights,
+        )
+
+
+class CarriedState:
+    """The state in which each row of the calls so far ended; a row never seen starts from zero."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        self._session = session
+        self.value = session.fresh_state(0)
+
+    def rows(self, indices: Sequence[int]) -> State:
+        """The states of rows."""
+        missing = max(indices) + 1 - self.value.num_sentences
+        if missing > 0:
+            self.value = self.value.followed_by(self._session.fresh_state(missing))
+        return self.value.rows(self._tensor(indices))
+
+    def update(self, indices: Sequence[int], after: State) -> None:
+        """Replace the states of rows."""
+        self.value = self.value.with_rows(self._tensor(indices), after.to(self.value.hidden))
+
+    def reset(self) -> None:
+        """Start all rows from zero."""
+        self.value = self._session.fresh_state(0)
+
+    def _tensor(self, indices: Sequence[int]) -> Tensor:
+        return torch.tensor(indices, device=self.value.hidden.device)
+
+
+@dataclass(frozen=True)
+class LayerSelection:
+    """Which layers and directions to compute, and how several layers are combined into one."""
+
+    layers: tuple[int, ...]
+    directions: tuple[Direction, ...]
+    boundaries: bool = False
+    combination: Literal["mean", "concat"] | ScalarMix | None = None
+
+    @classmethod
+    def of(
+        cls,
+        config: BiLMConfig,
+        layers: Layers,
+        directions: Directions = "both",
+        *,
+        boundaries: bool = False,
+    ) -> "LayerSelection":
+        """What the names and numbers stand for in a model of this shape."""
+        top = config.num_layers
+        numbers: Sequence[int]
+        combination: Literal["mean", "concat"] | ScalarMix | None = None
+        if isinstance(layers, ScalarMix):
+            numbers, combination = range(top + 1), layers
+            if len(layers.weights) != top + 1:
+                raise InputError(
+                    f"a ScalarMix of {len(layers.weights)} layers, but the model has {top + 1}"
+                )
+        elif isinstance(layers, str):
+            if layers not in ("all", "top", "mean", "concat"):
+                raise InputError(
+                    f"layers is {layers!r}, expected 'all', 'top', 'mean', 'concat', a number, a "
+                    "list of numbers or a ScalarMix"
+                )
+            numbers = [top] if layers == "top" else range(top + 1)
+            if layers == "mean" or layers == "concat":  # noqa: PLR1714  (mypy narrows this)
+                combination = layers
+        else:
+            numbers = (int(layers),) if isinstance(layers, Integral | int) else tuple(layers)
+        for number in numbers:
+            if not isinstance(number, Integral | int) or not -top - 1 <= number <= top:
+                raise InputError(f"layer {number!r} was asked for, but the model has 0 to {top}")
+        if directions == "both":
+            chosen = config.directions
+        elif directions in config.directions:
+            chosen = (directions,)
+        else:
+            raise InputError(
+                f"directions is {directions!r}, but the model has {', '.join(config.directions)}"
+            )
+        numbers = tuple(int(number) % (top + 1) for number in numbers)
+        return cls(numbers, chosen, boundaries, combination)
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers come out."""
+        return len(self.layers) if self.combination is None else 1
+
+    def dim(self, config: BiLMConfig) -> int:
+        """The size of a vector that comes out."""
+        parts = len(self.layers) if self.combination == "concat" else 1
+        return parts * len(self.directions) * config.projection_size
+
+    def choose(self, layers: Tensor, config: BiLMConfig) -> Tensor:
+        """The selected ones of all layers and directions, (layers, sentences, steps, dim)."""
+        halves = layers[list(self.layers)].split(config.projection_size, 3)
+        return torch.cat([halves[config.directions.index(d)] for d in self.directions], 3)
+
+    def combine(self, vectors: Vectors) -> Vectors:
+        """The selected layers of a sentence, (layers, words, dim), as they come out."""
+        if self.combination is None:
+            return vectors
+        if self.combination == "mean":
+            mean: Vectors = vectors.mean(0, keepdims=True)
+            return mean
+        if self.combination == "concat":
+            return np.concatenate([*vectors], 1)[None]
+        return _mixed(self.combination, vectors)[None]
+
+
+_MAX_HASHES = 100_000
+
+
+@torch.no_grad()
+def _mixed(mix: ScalarMix, vectors: Vectors) -> Vectors:
+    layers = torch.from_numpy(vectors).to(mix.weights.device)
+    mask = torch.ones(layers.shape[1], dtype=torch.bool, device=layers.device)
+    mixed: Vectors = mix(layers, mask).cpu().numpy()
+    return mixed
+
+
+class WordCache:
+    """The vectors of recent words, in about so many bytes.
+
+    There are two generations. New words, and words found in the old generation, go to the young
+    one; when that is full it becomes the old one, and words not used since are dropped.
+    """
+
+    def __init__(self, bilm: BiLM, indexer: TokenIndexer, max_bytes: int) -> None:
+        self._bilm = bilm
+        self._indexer = indexer
+        self._max_bytes = max_bytes // 2  # of a generation
+        self.num_truncated = 0  # different words that were cut
+        self.last_truncated = ""  # as far as it was kept
+        self._truncated: set[int] = set()  # the hashes of these words, which may be long
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop all vectors, as when the weights have changed."""
+        self._young = self._old = _WordVectors(self._bilm)
 
     def __len__(self) -> int:
         return len(self._young.rows) + len(self._old.rows)
@@ -48,8 +327,8 @@ class WordCache:
     def vectors(self, words: list[str]) -> Tensor:  # -> (words + 1, dim)
         """The vectors of distinct words, after a zero one for padding."""
         missing = [word for word in words if word not in self._young.rows]
-        if self._young.bytes > self._most_bytes:
-            self._old, self._young = self._young, _Shelf(self._bilm)
+        if self._young.bytes > self._max_bytes:
+            self._old, self._young = self._young, _WordVectors(self._bilm)
             missing = words
         if known := [word for word in missing if word in self._old.rows]:
             self._young.put(known, self._old.take(known))
@@ -58,13 +337,25 @@ class WordCache:
         return torch.cat([self._young.table[:1], self._young.take(words)])
 
     def _encode(self, words: list[str]) -> Tensor:  # -> (words, dim)
-        rows, cut = self._alphabet.encode(words)
-        self.cut += cut
-        padded = np.vstack([np.zeros((1, rows.shape[1]), np.int64), rows])
+        ids, truncated = self._indexer.encode(words)
+        if truncated:
+            self._note_truncated(words)
+        padded = np.vstack([np.zeros((1, ids.shape[1]), np.int64), ids])
         return self._bilm.encode(torch.from_numpy(padded).to(self._bilm.device))[1:]
 
+    def _note_truncated(self, words: list[str]) -> None:
+        limit = self._indexer.max_characters - 2
+        for word in words:
+            encoded = word.encode("utf-8", "ignore")
+            if len(encoded) > limit and hash(word) not in self._truncated:
+                if len(self._truncated) == _MAX_HASHES:
+                    self._truncated.clear()  # words may then count twice
+                self._truncated.add(hash(word))
+                self.num_truncated += 1
+                self.last_truncated = encoded[:limit].decode("utf-8", "ignore")
 
-class _Shelf:
+
+class _WordVectors:
     """A table of vectors that grows, and the row of each word; row 0 is zero."""
 
     def __init__(self, bilm: BiLM) -> None:
@@ -74,7 +365,7 @@ class _Shelf:
 
     @property
     def bytes(self) -> int:
-        """What the vectors and the words take, a word's place in the dictionary included."""
+        """The size of the vectors and the words, with a word's entry in the dictionary."""
         return self.table.nbytes + self._word_bytes
 
     def take(self, words: list[str]) -> Tensor:  # -> (words, dim)
@@ -91,171 +382,3 @@ class _Shelf:
         self.table[start:end] = vectors
         self.rows.update(zip(words, range(start, end), strict=True))
         self._word_bytes += sum(map(sys.getsizeof, words)) + 100 * len(words)
-
-
-Layers = Literal["all", "top"] | int | Sequence[int]
-
-
-Directions = Literal["both", "forward", "backward"]
-
-
-@dataclass(frozen=True)
-class LayerSelection:
-    """Which vectors a caller wants."""
-
-    layers: tuple[int, ...]
-    directions: tuple[Direction, ...]
-    boundaries: bool
-
-    @classmethod
-    def of(
-        cls, config: BiLMConfig, layers: Layers, directions: Directions, boundaries: bool
-    ) -> "LayerSelection":
-        """What the names and numbers stand for in a model of this shape."""
-        top = config.num_layers
-        numbers: Sequence[int]
-        if isinstance(layers, str):
-            if layers not in ("all", "top"):
-                raise InputError(f"layers is {layers!r}, expected 'all', 'top', or numbers")
-            numbers = range(top + 1) if layers == "all" else [top]
-        else:
-            numbers = (int(layers),) if isinstance(layers, Integral | int) else tuple(layers)
-        for number in numbers:
-            if not -top - 1 <= number <= top:
-                raise InputError(f"layer {number} was asked for, but the model has 0 to {top}")
-        if directions == "both":
-            chosen = config.directions
-        elif directions in config.directions:
-            chosen = (directions,)
-        else:
-            raise InputError(
-                f"directions is {directions!r}, but the model has {', '.join(config.directions)}"
-            )
-        return cls(tuple(number % (top + 1) for number in numbers), chosen, boundaries)
-
-    def choose(self, layers: Tensor, config: BiLMConfig) -> Tensor:
-        """Of all layers and directions, those asked for."""
-        halves = layers[list(self.layers)].split(config.projection_size, 3)
-        return torch.cat([halves[config.directions.index(d)] for d in self.directions], 3)
-
-
-class InferenceSession:
-    """A model made ready to read, without gradients.
-
-    Its products are packed in a precision, the vectors of the words it met are kept, and so is the
-    state that a text starts from: zero, or what is left after the sentences of `warm_up`. All of
-    it is made anew when the weights change. `threads` is how many may compute,
-    None for one a CPU that the process may use.
-    """
-
-    def __init__(
-        self,
-        pretrained: Pretrained,
-        *,
-        warm_up: Sequence[Sequence[str]] = (),
-        cache_bytes: int = 2**28,
-        precision: Precision = "float32",
-        threads: int | None = None,
-    ) -> None:
-        if precision not in ("float32", "half", "int8"):
-            raise InputError(f"precision is {precision!r}, expected 'float32', 'half' or 'int8'")
-        if threads is not None and threads < 1:
-            raise InputError(f"threads is {threads}, expected 1 or more, or None for the usual")
-        self.pretrained = pretrained
-        self.bilm: BiLM = pretrained.model.bilm
-        self._warm_up = [list(sentence) for sentence in warm_up]
-        self._cache_bytes = cache_bytes
-        self._cache = WordCache(self.bilm, pretrained.indexer, cache_bytes)
-        self._precision: Precision = precision
-        self._threads = threads
-        self._one_at_a_time = RLock()
-        self._version: list[tuple[object, ...]] | None
-        self._learn_weights()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, here or in another process, is made ready anew; what was kept is left behind."""
-        again = partial(
-            InferenceSession,
-            warm_up=self._warm_up,
-            cache_bytes=self._cache_bytes,
-            precision=self._precision,
-            threads=self._threads,
-        )
-        return again, (self.pretrained,)
-
-    @property
-    def cut_words(self) -> int:
-        """How many words were too long and were cut, each counted when it is first met."""
-        return self._cache.cut
-
-    def read(
-        self,
-        placed: PlacedWords,
-        state: State | None = None,
-        *,
-        layers: Sequence[int] | None = None,
-        directions: Sequence[Direction] | None = None,
-    ) -> tuple[Tensor, State]:
-        """The layers of rows of words read side by side, from a state or from the one fixed state.
-
-        They are (layers, rows, steps, dim of the directions), as those of the biLM.
-        """
-        with self.computing():
-            if state is None:
-                state = self._start.rows(torch.zeros(len(placed.words), dtype=torch.long))
-            return self._read(placed, state, layers=layers, directions=directions)
-
-    def encode(self, words: Sequence[str]) -> Tensor:  # -> (words, dim)
-        """The context-free vectors of words."""
-        placed = place_words([words], marked=False)
-        with self.computing():
-            return self._cache.vectors(placed.types)[torch.from_numpy(placed.words[0])]
-
-    def fresh_state(self, sentences: int) -> State:
-        """A state of zeros."""
-        return State.zeros(self.bilm.config, sentences, like=next(self.bilm.parameters()))
-
-    @contextmanager
-    def computing(self) -> Iterator[None]:
-        """Compute with the weights as they are now, without gradients, one thread at a time."""
-        with self._one_at_a_time, self._calm():
-            if self._version != self.bilm.version():
-                self._learn_weights()
-            yield
-
-    def _learn_weights(self) -> None:
-        """Work out what is kept of the weights: packed products, words, and the fixed state."""
-        version, self._version = self.bilm.version(), None  # interrupted, it will be done again
-        self._cache.forget()
-        with self._calm():
-            self._products = self.bilm.pack(self._precision)
-            drop_mapped_pages(self.bilm.lstms.parameters())
-            self._start = self.fresh_state(1)
-            for sentence in self._warm_up:
-                _, self._start = self._read(place_words([sentence]), self._start)
-        self._version = version
-
-    @contextmanager
-    def _calm(self) -> Iterator[None]:
-        """Without gradients, and with the threads asked for."""
-        # Kept tensors must be ordinary ones, even where the caller is in inference mode.
-        with torch.inference_mode(False), torch.no_grad(), using_threads(self._threads):
-            yield
-
-    def _read(
-        self,
-        placed: PlacedWords,
-        state: State,
-        *,
-        layers: Sequence[int] | None = None,
-        directions: Sequence[Direction] | None = None,
-    ) -> tuple[Tensor, State]:
-        types = self._cache.vectors(placed.types)
-        return self.bilm.run_lstms(
-            types,
-            torch.from_numpy(placed.words).to(types.device),
-            state.to(types),
-            layers=layers,
-            directions=directions,
-            packed_weights=self._products,
-        )

@@ -1,92 +1,136 @@
-"""Pooling: word vectors to one vector per text."""
+"""Poolings: one vector for the words of a text."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from elmokit.errors import InputError
-from elmokit.model.scalar_mix import ScalarMix
 from elmokit.vocab import Vocabulary
 
 Vectors = npt.NDArray[np.float32]
-LayerReduction = Literal["mean", "top", "concat"] | int | ScalarMix
-Pooling = Literal["mean", "max", "first", "last"]
-
-_POOLINGS: dict[str, Callable[[Vectors], Vectors]] = {
-    "mean": lambda words: words.mean(0),
-    "max": lambda words: words.max(0),
-    "first": lambda words: words[0],
-    "last": lambda words: words[-1],
-}
 
 
 @dataclass(frozen=True)
-class Reduction:
-    """Which layers to compute, how they become one, and how a text's words become one."""
+class TextVectors:
+    """What a pooling sees of a text: one vector per word, the words, and the model's vocabulary."""
 
-    layers: Literal["all", "top"] | int
-    reduce: Callable[[Vectors], Vectors]  # (layers, words, dim) -> (words, dim)
-    pool: Callable[[Vectors], Vectors]  # (words, dim) -> (dim,)
+    vectors: Vectors  # (words, dim), one word or more
+    words: Sequence[str]
+    vocabulary: Vocabulary | None
 
-    @classmethod
-    def of(cls, layers: LayerReduction, pooling: Pooling) -> "Reduction":
-        """The reduction that the two names stand for."""
-        if pooling not in _POOLINGS:
-            raise InputError(f"pooling is {pooling!r}, expected one of {', '.join(_POOLINGS)}")
-        pool = _POOLINGS[pooling]
-        if isinstance(layers, ScalarMix):
-            return cls("all", lambda vectors: _mixed(layers, vectors), pool)
-        if isinstance(layers, int):
-            return cls(layers, lambda vectors: vectors[0], pool)
-        if layers == "top":
-            return cls("top", lambda vectors: vectors[0], pool)
-        if layers == "mean":
-            return cls("all", lambda vectors: vectors.mean(0), pool)
-        if layers == "concat":
-            return cls("all", lambda vectors: np.concatenate([*vectors], 1), pool)
+
+@dataclass(frozen=True)
+class Pooling:
+    """A way to turn the vectors of a text's words into one."""
+
+    description: str  # for help texts
+    function: Callable[[TextVectors], Vectors]  # -> (dim,)
+    needs_vocabulary: bool
+
+
+# All poolings by name. The command line and the service offer what is registered here.
+POOLINGS: dict[str, Pooling] = {}
+
+
+def register_pooling(
+    name: str, description: str, *, needs_vocabulary: bool = False
+) -> Callable[[Callable[[TextVectors], Vectors]], Callable[[TextVectors], Vectors]]:
+    """Make a function available as `pooling=name`."""
+
+    def register(function: Callable[[TextVectors], Vectors]) -> Callable[[TextVectors], Vectors]:
+        POOLINGS[name] = Pooling(description, function, needs_vocabulary)
+        return function
+
+    return register
+
+
+@register_pooling("mean", "the mean of the words' vectors")
+def mean_pooling(text: TextVectors) -> Vectors:
+    """The mean, in which every word counts the same."""
+    mean: Vectors = text.vectors.mean(0)
+    return mean
+
+
+@register_pooling("idf", "the mean, in which rare words count more", needs_vocabulary=True)
+def idf_pooling(text: TextVectors) -> Vectors:
+    """The mean weighted by `idf_weights`."""
+    assert text.vocabulary is not None  # get_pooling saw to that
+    weights = idf_weights(text.words, text.vocabulary)
+    return np.average(text.vectors, axis=0, weights=weights).astype(np.float32)
+
+
+@register_pooling("max", "the largest value of each dimension")
+def max_pooling(text: TextVectors) -> Vectors:
+    """The largest value of each dimension."""
+    largest: Vectors = text.vectors.max(0)
+    return largest
+
+
+@register_pooling("first", "the vector of the first word")
+def first_pooling(text: TextVectors) -> Vectors:
+    """The vector of the first word."""
+    first: Vectors = text.vectors[0]
+    return first
+
+
+@register_pooling("last", "the vector of the last word")
+def last_pooling(text: TextVectors) -> Vectors:
+    """The vector of the last word, which in the forward half has seen all others."""
+    last: Vectors = text.vectors[-1]
+    return last
+
+
+def get_pooling(name: str, vocabulary: Vocabulary | None) -> Pooling:
+    """The pooling of that name, for a model with or without a vocabulary."""
+    if name not in POOLINGS:
+        raise InputError(f"pooling is {name!r}, expected one of {', '.join(POOLINGS)}")
+    pooling = POOLINGS[name]
+    if pooling.needs_vocabulary and vocabulary is None:
         raise InputError(
-            f"layers is {layers!r}, expected 'mean', 'top', 'concat', a number or a ScalarMix"
+            f"pooling {name!r} needs a vocabulary, which says how rare words are, and the model "
+            "has none; put vocab.txt beside its weights, or choose another pooling"
         )
-
-    def of_text(self, sentences: Iterable[Vectors], dim: int) -> Vectors:  # -> (dim,)
-        """One vector of the sentences of a text, (layers, words, …) each; zero without words."""
-        words = [self.reduce(vectors) for vectors in sentences]  # (words, dim) each
-        if not sum(map(len, words)):
-            return np.zeros(dim, np.float32)
-        return self.pool(np.concatenate(words))
+    return pooling
 
 
-@torch.no_grad()
-def _mixed(mix: ScalarMix, vectors: Vectors) -> Vectors:
-    words = torch.from_numpy(vectors).to(mix.weights.device)
-    mask = torch.ones(words.shape[1], dtype=torch.bool, device=words.device)
-    mixed: Vectors = mix(words, mask).cpu().numpy()
-    return mixed
+def pool_sentences(
+    sentences: Sequence[Vectors],  # (layers, words, dim) each
+    words: Sequence[str],  # of all sentences
+    pooling: Pooling,
+    vocabulary: Vocabulary | None,
+) -> Vectors:  # -> (layers, dim)
+    """The pooled vector of a text in each layer; zero for a text without words."""
+    layers = np.concatenate(sentences, 1)
+    if not words:
+        return np.zeros((layers.shape[0], layers.shape[2]), np.float32)
+    return np.stack(
+        [pooling.function(TextVectors(vectors, words, vocabulary)) for vectors in layers]
+    )
 
 
-# A word of this share of a text counts half as much as one that is never met (Arora et al. 2017).
-_COMMON = 3e-4
+# A word of this share of all text weighs half as much as one that never occurs (the constant a of
+# Arora et al. 2017).
+_HALF_WEIGHT_SHARE = 3e-4
 
 
-def rarities(words: Sequence[str], vocabulary: Vocabulary) -> npt.NDArray[np.float64]:
-    """How much each word counts, 0 to 1; marks do not, unless there is nothing else.
+def idf_weights(words: Sequence[str], vocabulary: Vocabulary) -> npt.NDArray[np.float64]:
+    """A weight from 0 to 1 for each word, a / (a + share) of Arora et al. (SIF).
 
-    A word's share of all text is taken from its place in the vocabulary, by Zipf's law; one that
-    the vocabulary has only in lower case has that place, and one that it has not is never met.
+    A word's share of all text follows from its rank in the vocabulary by Zipf's law. A word that
+    the vocabulary has in lower case only takes that rank; one that it lacks has a share of 0.
+    Punctuation weighs 0, unless there is nothing else.
     """
     known = [word if word in vocabulary else word.lower() for word in words]
     ranks = 1 + vocabulary.ids(known)
     shares = 1 / (ranks.clip(1) * (np.log(len(vocabulary)) + np.euler_gamma))
     shares[[word not in vocabulary for word in known]] = 0
-    weights: npt.NDArray[np.float64] = _COMMON / (_COMMON + shares)
-    marks = np.array([not is_word(word) for word in words])
-    return weights if marks.all() else np.where(marks, 0, weights)
+    weights: npt.NDArray[np.float64] = _HALF_WEIGHT_SHARE / (_HALF_WEIGHT_SHARE + shares)
+    punctuation = np.array([not is_word(word) for word in words])
+    return weights if punctuation.all() else np.where(punctuation, 0, weights)
 
 
 def is_word(word: str) -> bool:
-    """Whether it has a letter or a digit, and is not a mark only."""
+    """Whether it has a letter or a digit, so that it is not punctuation."""
     return any(character.isalnum() for character in word)

@@ -1,19 +1,24 @@
-"""Progress of long work, on a terminal or in a log."""
+"""Progress of long work: one line that changes on a terminal, a line a minute in a log."""
 
 import sys
 import time
 from types import TracebackType
 
-_QUIET_SECONDS = 2.0
-_SECONDS_BETWEEN = 0.2
+_SECONDS_BEFORE_FIRST_LINE = 2.0
+_SECONDS_BETWEEN_UPDATES = 0.2
+_SECONDS_BETWEEN_LOG_LINES = 60.0
 
 
 class Progress:
-    """What is done, how fast, and how long the rest will take.
+    """What is done, how fast, and how long the rest will take, on stderr.
 
-    `shown` None means: when stderr is a terminal and the work has taken two seconds. `done` was
-    done before, and says nothing of the speed. `unit` names what is counted.
+    `shown` None means: when the work has taken two seconds, and where stderr is not a terminal,
+    after a minute. `done` was done before, and does not count for the speed. `unit` names what is
+    counted.
     """
+
+    # Written by hand: rich draws from a thread, which must not run where processes are forked, and
+    # neither rich nor tqdm writes whole lines to a log.
 
     def __init__(
         self,
@@ -24,11 +29,13 @@ class Progress:
         done: int = 0,
     ) -> None:
         self._total, self._unit = total, unit
-        self._before, self._done, self._words = done, done, 0
+        self._done_before, self._done, self._words = done, done, 0
         self._started = time.monotonic()
-        self._quiet_until = self._started + (0 if shown else _QUIET_SECONDS)
-        self._shown = sys.stderr.isatty() if shown is None else shown
-        self._written = False
+        self._terminal = sys.stderr.isatty()
+        self._shown = shown is not False
+        first = _SECONDS_BEFORE_FIRST_LINE if self._terminal else _SECONDS_BETWEEN_LOG_LINES
+        self._next_update = self._started + (0 if shown else first)
+        self._line_open = False
 
     def __enter__(self) -> "Progress":
         return self
@@ -39,26 +46,28 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._written:
+        if self._line_open:
             self._write("\n")
 
-    def advance(self, *, sentences: int, words: int) -> None:
+    def advance(self, count: int, *, words: int) -> None:
         """So much more is done."""
-        self.reach(self._done + sentences, words=words)
+        self.update(self._done + count, words=words)
 
-    def pass_over(self, done: int) -> None:
-        """So much, all told, was done before, and says nothing of the speed."""
-        self._before = self._done = done
-        self._started = time.monotonic()
-
-    def reach(self, done: int, *, words: int) -> None:
-        """So much is done now, all told; and so many more words."""
+    def update(self, done: int, *, words: int) -> None:
+        """So much is done in all, with so many more words."""
         self._done = done
         self._words += words
         now = time.monotonic()
-        if self._shown and now >= self._quiet_until:
-            self._quiet_until = now + _SECONDS_BETWEEN
-            self._write("")
+        if self._shown and now >= self._next_update:
+            between = _SECONDS_BETWEEN_UPDATES if self._terminal else _SECONDS_BETWEEN_LOG_LINES
+            self._next_update = now + between
+            self._write("" if self._terminal else "\n")
+            self._line_open = self._terminal
+
+    def resume_at(self, done: int) -> None:
+        """So much in all was done before, and does not count for the speed."""
+        self._done_before = self._done = done
+        self._started = time.monotonic()
 
     def _write(self, end: str) -> None:
         seconds = time.monotonic() - self._started
@@ -66,9 +75,18 @@ class Progress:
         if self._total is not None:
             line = f"{self._done:,} of {self._total:,} {self._unit}"
         line += f", {self._words / max(seconds, 1e-9):,.0f} words/s"
-        if self._total is not None and self._before < self._done < self._total:
-            left = seconds * (self._total - self._done) / (self._done - self._before)
-            line += f", {int(left) // 60}:{int(left) % 60:02d} left"
-        sys.stderr.write(f"\r{line}\033[K{end}")
+        if self._total is not None and self._done_before < self._done < self._total:
+            left = seconds * (self._total - self._done) / (self._done - self._done_before)
+            line += f", {duration(left)} left"
+        sys.stderr.write(f"\r{line}\033[K{end}" if self._terminal else line + end)
         sys.stderr.flush()
-        self._written = True
+
+
+def duration(seconds: float) -> str:
+    """A length of time to read: 12 s, 4 m 05 s, 1 h 02 m."""
+    whole = int(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole // 60 % 60:02d} m"

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.batching import PlacedWords, check_sentences, in_batches, in_windows, place_words
+from elmokit.batching import TokenBatch, check_sentences, token_batches, token_windows
 from elmokit.config import Direction
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
@@ -20,16 +20,75 @@ from elmokit.progress import Progress
 from elmokit.results import LogProbabilities, Perplexity, Score
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN, Vocabulary
 
-# The mark that a reader starts a sentence with, and the one that it comes to in the end.
-START: dict[Direction, str] = {"forward": SENTENCE_BEGIN, "backward": SENTENCE_END}
-END: dict[Direction, str] = {"forward": SENTENCE_END, "backward": SENTENCE_BEGIN}
+# The boundary in which an LSTM starts a sentence, and the one that it predicts at the end.
+START_TOKEN: dict[Direction, str] = {"forward": SENTENCE_BEGIN, "backward": SENTENCE_END}
+END_TOKEN: dict[Direction, str] = {"forward": SENTENCE_END, "backward": SENTENCE_BEGIN}
+
+# With a carried state, a text becomes one stream for so many predictions, up to a maximum.
+_PREDICTIONS_PER_STREAM = 10_000
+_MAX_STREAMS = 32
+
+
+def score(
+    scorer: "Scorer",
+    sentences: Iterable[Sequence[str]],
+    *,
+    state: Literal["zero", "carry"] = "zero",
+    tokens_per_batch: int = 4096,
+    streams: int | None = None,
+    show_progress_bar: bool | None = None,
+) -> Iterator[Score]:
+    """The scores of sentences, in their order.
+
+    With `state` zero every sentence is scored by itself, and sentences are taken as they are
+    needed. With carry they are running text as in training, cut into `streams` that are run side by
+    side, each from a zero state (None: one for every 10,000 predictions, 32 at most). A backward
+    LSTM then runs through each sentence from its end, and takes the sentences in their order.
+    """
+    if state not in ("zero", "carry"):
+        raise InputError(f"state is {state!r}, expected 'zero' or 'carry'")
+    if tokens_per_batch < 1:
+        raise InputError(f"tokens_per_batch is {tokens_per_batch}, expected 1 or more")
+    if streams is not None and streams < 1:
+        raise InputError(f"streams is {streams}, expected 1 or more, or None")
+    checked = check_sentences(sentences)
+    if state == "zero":
+        return _score_independent(scorer, checked, tokens_per_batch, show_progress_bar)
+    return _score_running_text(scorer, [*checked], tokens_per_batch, streams, show_progress_bar)
+
+
+def perplexity(
+    pretrained: Pretrained,
+    sentences: Iterable[Sequence[str]],
+    *,
+    state: Literal["zero", "carry"] = "zero",
+    tokens_per_batch: int = 4096,
+    streams: int | None = None,
+    show_progress_bar: bool | None = None,
+) -> Perplexity:
+    """How well a model predicts sentences, by the full softmax; see `score` for the settings.
+
+    No random numbers are drawn, and the training mode of the model's parts is restored: a model
+    may be measured in the middle of its training.
+    """
+    with _eval_mode(pretrained.model):
+        return Perplexity.of(
+            score(
+                Scorer(InferenceSession(pretrained)),
+                sentences,
+                state=state,
+                tokens_per_batch=tokens_per_batch,
+                streams=streams,
+                show_progress_bar=show_progress_bar,
+            )
+        )
 
 
 class Scorer:
-    """A reading with its softmax and the vocabulary that gives the softmax's rows their names."""
+    """A session with its softmax, and the vocabulary that names the softmax's rows."""
 
-    def __init__(self, reading: InferenceSession) -> None:
-        pretrained = reading.pretrained
+    def __init__(self, session: InferenceSession) -> None:
+        pretrained = session.pretrained
         if pretrained.model.softmax is None:
             raise InputError(
                 "the model has no softmax, so it has vectors but no probabilities; the published "
@@ -41,58 +100,58 @@ class Scorer:
                 "the model has a softmax, but no vocabulary that names its rows; put the vocab.txt "
                 "that it was trained with beside the weights"
             )
-        for mark in (SENTENCE_BEGIN, SENTENCE_END):
-            if mark not in pretrained.vocabulary:
+        for token in (SENTENCE_BEGIN, SENTENCE_END):
+            if token not in pretrained.vocabulary:
                 raise InputError(
-                    f"the vocabulary has no {mark}, which a reader comes to at the end of a "
-                    "sentence; is it the vocabulary of this model?"
+                    f"the vocabulary has no {token}, which is predicted at the end of a sentence; "
+                    "is it the vocabulary of this model?"
                 )
-        self.reading = reading
+        self.session = session
         self.softmax = pretrained.model.softmax
         self.vocabulary: Vocabulary = pretrained.vocabulary
-        self.directions = reading.bilm.config.directions
+        self.directions = session.bilm.config.directions
 
-    def check_direction(self, direction: Direction, what: str) -> None:
-        """Refuse what needs a reader that the model does not have."""
+    def check_direction(self, direction: Direction, purpose: str) -> None:
+        """Refuse what needs an LSTM that the model does not have."""
         if direction not in self.directions:
             raise InputError(
-                f"{what} needs a {direction} reader, but the model has only a "
+                f"{purpose} needs a {direction} LSTM, but the model has only a "
                 f"{self.directions[0]} one"
             )
 
-    def read(
-        self, placed: PlacedWords, state: State | None, directions: Sequence[Direction]
+    def run(
+        self, batch: TokenBatch, state: State | None, directions: Sequence[Direction]
     ) -> tuple[dict[Direction, Tensor], State]:
-        """What the top layer says after each word, (rows, steps, dim) a direction; and the state.
+        """The top layer of each direction, (sentences, steps, dim), and the state after.
 
-        A row stands in the order of the text; the backward reader begins at its end.
+        The steps are in the order of the text, in which the backward LSTM begins at the end.
         """
-        config = self.reading.bilm.config
-        said, after = self.reading.read(
-            placed, state, layers=(config.num_layers,), directions=directions
+        config = self.session.bilm.config
+        layers, after = self.session.run(
+            batch, state, layers=(config.num_layers,), directions=directions
         )
-        return dict(zip(directions, said[0].split(config.projection_size, 2), strict=True)), after
+        halves = layers[0].split(config.projection_size, 2)
+        return dict(zip(directions, halves, strict=True)), after
 
-    def read_on(
+    def run_rows(
         self, rows: Sequence[Sequence[str]], state: State | None, direction: Direction
     ) -> tuple[Tensor, State]:
-        """What the top of one reader says when it has read rows of equal length, and the state."""
-        said, after = self.read(place_words(rows, marked=False), state, [direction])
-        return said[direction][:, -1 if direction == "forward" else 0], after  # (rows, dim)
+        """The top of one LSTM after rows of equal length, (rows, dim), and the state."""
+        batch = TokenBatch.from_sentences(rows, boundaries=False)
+        hidden, after = self.run(batch, state, [direction])
+        return hidden[direction][:, -1 if direction == "forward" else 0], after
 
-    def log_probabilities(self, said: Tensor) -> Tensor:  # (rows, dim) -> (rows, words)
+    def log_probabilities(self, hidden: Tensor) -> Tensor:  # (rows, dim) -> (rows, words)
         """The logarithm of the probability of each word of the vocabulary."""
-        with self.reading.computing():
-            found: Tensor = self.softmax(said)
-        return found
+        with self.session.computing():
+            log_probabilities: Tensor = self.softmax(hidden)
+        return log_probabilities
 
-    def log_likelihood(
-        self, said: Tensor, targets: npt.NDArray[np.int64]
-    ) -> npt.NDArray[np.float64]:
-        """The logarithm of the probability of one word each, (tokens, dim) and (tokens,)."""
-        with self.reading.computing():
-            ids = torch.from_numpy(targets).to(said.device)
-            return self.softmax.log_likelihood(said, ids).double().cpu().numpy()
+    def log_likelihood(self, hidden: Tensor, targets: npt.NDArray[np.int64]) -> LogProbabilities:
+        """The logarithm of the probability of one word each, of (tokens, dim) and (tokens,)."""
+        with self.session.computing():
+            ids = torch.from_numpy(targets).to(hidden.device)
+            return self.softmax.log_likelihood(hidden, ids).double().cpu().numpy()
 
     def ids(self, words: Sequence[str]) -> npt.NDArray[np.int64]:
         """The rows of words in the softmax, that of `<UNK>` for words that have none."""
@@ -101,146 +160,113 @@ class Scorer:
             word = words[int((ids < 0).argmax())]
             raise InputError(
                 f"{word!r} is not in the vocabulary, which has no {UNKNOWN} to stand for it; "
-                "its probability cannot be told"
+                "it has no probability"
             )
         return ids
 
-    def rows_of(self, words: Sequence[str]) -> list[int]:
+    def known_ids(self, words: Sequence[str]) -> list[int]:
         """The rows of those of the words that have one."""
         return [int(row) for row in self.vocabulary.ids([w for w in words if w in self.vocabulary])]
 
 
-Start = Literal["zero", "carry"]
-
-# With a carried state, a text becomes a lane for so many predictions, and never more lanes.
-_PREDICTIONS_PER_LANE = 10_000
-_MOST_LANES = 32
-
-
-def score(
-    oracle: Scorer,
-    sentences: Iterable[Sequence[str]],
-    *,
-    state: Start = "zero",
-    tokens_per_batch: int = 4096,
-    lanes: int | None = None,
-    show_progress_bar: bool | None = None,
-) -> Iterator[Score]:
-    """The scores of sentences, in their order.
-
-    With `state` zero every sentence is read by itself, lazily. With carry they are running text as
-    in training, cut into `lanes` stretches that are read side by side, each from a fresh state (by
-    itself, one for every 10,000 predictions, 32 at most). A backward reader then reads each
-    sentence from its end, and the sentences in their order.
-    """
-    if state not in ("zero", "carry"):
-        raise InputError(f"state is {state!r}, expected 'zero' or 'carry'")
-    if tokens_per_batch < 1:
-        raise InputError(f"tokens_per_batch is {tokens_per_batch}, expected 1 or more")
-    if lanes is not None and lanes < 1:
-        raise InputError(f"lanes is {lanes}, expected 1 or more, or None")
-    checked = check_sentences(sentences)
-    if state == "zero":
-        return _each_by_itself(oracle, checked, tokens_per_batch, show_progress_bar)
-    return iter(_running_text(oracle, [*checked], tokens_per_batch, lanes, show_progress_bar))
-
-
-def _each_by_itself(
-    oracle: Scorer,
+def _score_independent(
+    scorer: Scorer,
     sentences: Iterable[list[str]],
     tokens_per_batch: int,
     show_progress_bar: bool | None,
 ) -> Iterator[Score]:
-    with Progress(None, shown=show_progress_bar) as shown:
-        for window in in_windows(sentences, tokens_per_batch, len):
-            found: dict[int, Score] = {}
-            for places in in_batches(window, tokens_per_batch):
-                batch = [window[place] for place in places]
-                found.update(zip(places, _score_batch(oracle, batch), strict=True))
-                shown.advance(sentences=len(batch), words=sum(map(len, batch)))
-            yield from (found.pop(place) for place in range(len(window)))
+    progress = Progress(None, shown=show_progress_bar)
+    with progress, scorer.session.reporting_truncated_words():
+        for window in token_windows(sentences, tokens_per_batch, len):
+            scores: dict[int, Score] = {}
+            lengths = [len(sentence) + 2 for sentence in window]
+            for indices in token_batches(lengths, tokens_per_batch):
+                batch = [window[index] for index in indices]
+                scores.update(zip(indices, _score_batch(scorer, batch), strict=True))
+                progress.advance(len(batch), words=sum(map(len, batch)))
+            yield from (scores.pop(index) for index in range(len(window)))
 
 
-def _score_batch(oracle: Scorer, sentences: list[list[str]]) -> Iterator[Score]:
-    placed = place_words(sentences)
-    said, _ = oracle.read(placed, None, oracle.directions)
-    ids = oracle.ids(placed.types)[placed.words - 1]  # (sentences, steps); padding is not looked at
-    inner = placed.words[:, 1:] > 0  # after each of these steps but the first, or before it
+def _score_batch(scorer: Scorer, sentences: list[list[str]]) -> Iterator[Score]:
+    batch = TokenBatch.from_sentences(sentences)
+    hidden, _ = scorer.run(batch, None, scorer.directions)
+    ids = scorer.ids(batch.types)[batch.words - 1]  # (sentences, steps), arbitrary at padding
+    followed = batch.words[:, 1:] > 0  # whether a word stands after each of the steps but the last
     ends = np.cumsum([len(sentence) + 1 for sentence in sentences])[:-1]
-    found: dict[Direction, list[LogProbabilities]] = {}
-    for direction, vectors in said.items():
+    scores: dict[Direction, list[LogProbabilities]] = {}
+    for direction, vectors in hidden.items():
         if direction == "forward":
-            seen, targets = vectors[:, :-1][inner], ids[:, 1:][inner]
-            found[direction] = np.split(oracle.log_likelihood(seen, targets), ends)
+            contexts, targets = vectors[:, :-1][followed], ids[:, 1:][followed]
+            scores[direction] = np.split(scorer.log_likelihood(contexts, targets), ends)
         else:
-            seen, targets = vectors[:, 1:][inner], ids[:, :-1][inner]
-            scores = np.split(oracle.log_likelihood(seen, targets), ends)
-            found[direction] = [np.roll(numbers, -1) for numbers in scores]  # that of <S> last
-    return _scores(oracle, sentences, found)
+            contexts, targets = vectors[:, 1:][followed], ids[:, :-1][followed]
+            from_begin = np.split(scorer.log_likelihood(contexts, targets), ends)
+            scores[direction] = [np.roll(numbers, -1) for numbers in from_begin]  # that of <S> last
+    return _scores(scorer, sentences, scores)
 
 
-def _running_text(
-    oracle: Scorer,
+def _score_running_text(
+    scorer: Scorer,
     sentences: list[list[str]],
     tokens_per_batch: int,
-    lanes: int | None,
+    streams: int | None,
     show_progress_bar: bool | None,
 ) -> Iterator[Score]:
-    stretches = _stretches(sentences, lanes)
-    with Progress(len(sentences) * len(oracle.directions), shown=show_progress_bar) as shown:
-        found = {
+    parts = _split_evenly(sentences, streams)
+    progress = Progress(len(sentences) * len(scorer.directions), shown=show_progress_bar)
+    with progress, scorer.session.reporting_truncated_words():
+        scores = {
             direction: [
                 _in_text_order(numbers, direction)
-                for stretch in _read_lanes(oracle, stretches, direction, tokens_per_batch, shown)
-                for numbers in stretch
+                for part in _score_streams(scorer, parts, direction, tokens_per_batch, progress)
+                for numbers in part
             ]
-            for direction in oracle.directions
+            for direction in scorer.directions
         }
-    return _scores(oracle, sentences, found)
+    yield from _scores(scorer, sentences, scores)
 
 
-def _stretches(sentences: list[list[str]], lanes: int | None) -> list[list[list[str]]]:
-    """Runs of sentences of about as many predictions each."""
+def _split_evenly(sentences: list[list[str]], streams: int | None) -> list[list[list[str]]]:
+    """Consecutive sentences in parts of about as many predictions each."""
     ends = np.cumsum([len(sentence) + 1 for sentence in sentences], dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
-    count = lanes or min(_MOST_LANES, max(1, total // _PREDICTIONS_PER_LANE))
-    cuts = np.searchsorted(ends, [total * lane / count for lane in range(1, count)], "right")
-    places = [0, *(int(cut) for cut in cuts), len(sentences)]
-    return [sentences[start:end] for start, end in pairwise(places) if start < end]
+    count = streams or min(_MAX_STREAMS, max(1, total // _PREDICTIONS_PER_STREAM))
+    cuts = np.searchsorted(ends, [total * stream / count for stream in range(1, count)], "right")
+    edges = [0, *(int(cut) for cut in cuts), len(sentences)]
+    return [sentences[start:end] for start, end in pairwise(edges) if start < end]
 
 
-def _read_lanes(
-    oracle: Scorer,
-    stretches: list[list[list[str]]],
+def _score_streams(
+    scorer: Scorer,
+    parts: list[list[list[str]]],
     direction: Direction,
     tokens_per_batch: int,
     progress: Progress,
 ) -> list[list[LogProbabilities]]:
-    """For each stretch its sentences' numbers, in the order in which the reader predicts."""
+    """For each part its sentences' scores, in the order in which the LSTM predicts."""
     step = 1 if direction == "forward" else -1
-    ordered = [[sentence[::step] for sentence in stretch] for stretch in stretches]
-    inputs = [[w for s in stretch for w in (START[direction], *s)] for stretch in ordered]
+    ordered = [[sentence[::step] for sentence in part] for part in parts]
+    inputs = [[w for s in part for w in (START_TOKEN[direction], *s)] for part in ordered]
     targets = [
-        oracle.ids([w for s in stretch for w in (*s, END[direction])]) for stretch in ordered
+        scorer.ids([w for s in part for w in (*s, END_TOKEN[direction])]) for part in ordered
     ]
-    found: list[list[LogProbabilities]] = [[] for _ in stretches]
-    state: State | None = oracle.reading.fresh_state(len(stretches))
-    steps = max(1, tokens_per_batch // max(1, len(stretches)))
+    scores: list[list[LogProbabilities]] = [[] for _ in parts]
+    state: State | None = scorer.session.fresh_state(len(parts))
+    steps = max(1, tokens_per_batch // max(1, len(parts)))
     for start in range(0, max(map(len, inputs), default=0), steps):
         rows = [words[start : start + steps][::step] for words in inputs]
-        placed = place_words(rows, marked=False)
-        said, state = oracle.read(placed, state, [direction])
-        wanted = np.concatenate([ids[start : start + steps][::step] for ids in targets])
-        numbers = oracle.log_likelihood(said[direction][placed.words > 0], wanted)
-        for lane, some in zip(
-            found, np.split(numbers, np.cumsum([len(row) for row in rows])[:-1]), strict=True
-        ):
-            lane.append(some[::step])
-        marks = sum(row.count(START[direction]) for row in rows)
-        progress.advance(sentences=marks, words=len(wanted) - marks)
+        batch = TokenBatch.from_sentences(rows, boundaries=False)
+        hidden, state = scorer.run(batch, state, [direction])
+        target_ids = np.concatenate([ids[start : start + steps][::step] for ids in targets])
+        numbers = scorer.log_likelihood(hidden[direction][batch.words > 0], target_ids)
+        ends = np.cumsum([len(row) for row in rows])[:-1]
+        for stream_scores, row_scores in zip(scores, np.split(numbers, ends), strict=True):
+            stream_scores.append(row_scores[::step])
+        begun = sum(row.count(START_TOKEN[direction]) for row in rows)
+        progress.advance(begun, words=len(target_ids) - begun)
     return [
-        np.split(np.concatenate(lane), np.cumsum([len(s) + 1 for s in stretch])[:-1])
-        for lane, stretch in zip(found, stretches, strict=True)
+        np.split(np.concatenate(stream_scores), np.cumsum([len(s) + 1 for s in part])[:-1])
+        for stream_scores, part in zip(scores, parts, strict=True)
     ]
 
 
@@ -249,53 +275,26 @@ def _in_text_order(numbers: LogProbabilities, direction: Direction) -> LogProbab
 
 
 def _scores(
-    oracle: Scorer,
+    scorer: Scorer,
     sentences: list[list[str]],
-    found: dict[Direction, list[LogProbabilities]],
+    scores: dict[Direction, list[LogProbabilities]],
 ) -> Iterator[Score]:
-    unknown = {*oracle.rows_of([UNKNOWN])}
-    for place, sentence in enumerate(sentences):
+    unknown = {*scorer.known_ids([UNKNOWN])}
+    for index, sentence in enumerate(sentences):
         yield Score(
             tuple(sentence),
-            sum(int(row) in unknown for row in oracle.ids(sentence)),
-            *(found[d][place] if d in found else None for d in ("forward", "backward")),
-        )
-
-
-def perplexity(
-    pretrained: Pretrained,
-    sentences: Iterable[Sequence[str]],
-    *,
-    state: Start = "zero",
-    tokens_per_batch: int = 4096,
-    lanes: int | None = None,
-    show_progress_bar: bool | None = None,
-) -> "Perplexity":
-    """How well a model predicts sentences, by the full softmax; see `score` for the settings.
-
-    Nothing is drawn or learned: a model that is in training goes on as if nobody had asked.
-    """
-    with _at_rest(pretrained.model):
-        oracle = Scorer(InferenceSession(pretrained))
-        return Perplexity.of(
-            score(
-                oracle,
-                sentences,
-                state=state,
-                tokens_per_batch=tokens_per_batch,
-                lanes=lanes,
-                show_progress_bar=show_progress_bar,
-            )
+            sum(int(row) in unknown for row in scorer.ids(sentence)),
+            *(scores[d][index] if d in scores else None for d in ("forward", "backward")),
         )
 
 
 @contextmanager
-def _at_rest(model: LanguageModel) -> Iterator[None]:
-    """The model as in use, nothing dropped out; afterwards each part is as it was."""
-    before = [(module, module.training) for module in model.modules()]
+def _eval_mode(model: LanguageModel) -> Iterator[None]:
+    """Switch dropout off; afterwards each part is in the mode in which it was."""
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         yield
     finally:
-        for module, training in before:
+        for module, training in modes:
             module.training = training

@@ -1,10 +1,4 @@
-"""Whitening: vectors centred and scaled so that cosines tell texts apart.
-
-The vectors of a language model share a large mean and a few loud directions, so that raw cosines
-are all alike. Three remedies, each estimated from the corpus itself: `centre` takes the mean away;
-`top` the loudest directions too (all-but-the-top: Mu and Viswanath, 2018); `zca` makes all
-directions equally loud.
-"""
+"""Whitening: a linear map after which the cosines of vectors tell texts apart."""
 
 import io
 from collections.abc import Iterable
@@ -14,39 +8,101 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.errors import FormatError
+from elmokit.errors import FormatError, InputError
 from elmokit.pooling import Vectors
 
-Way = Literal["zca", "top", "centre", "none"]
+WhiteningMethod = Literal["zca", "top", "centre", "none"]
+WHITENING_METHODS: dict[str, str] = {
+    "zca": "equal variance in all directions",
+    "top": "without the mean and the directions of the largest variance (all-but-the-top)",
+    "centre": "without the mean",
+    "none": "as they are",
+}
 
-_DIRECTIONS_PER_TOP = 100  # of a hundred directions, `top` removes one: as its authors advise
+# `top` removes one direction in a hundred, as its authors advise (Mu and Viswanath 2018).
+_DIMENSIONS_PER_REMOVED_DIRECTION = 100
 
 
 @dataclass(frozen=True)
 class Whitening:
-    """What is taken from each vector, and the map of what is left."""
+    """A mean to subtract and a matrix to multiply by, fitted to the vectors of a corpus.
+
+    The vectors of a language model share a large mean, and vary most in a few directions that say
+    little, so that the cosines of all pairs are alike. After whitening they are not.
+
+        whitening = Whitening.fit(vectors)
+        similarities = whitening.transform(queries) @ whitening.transform(vectors).T
+    """
 
     mean: Vectors  # (dim,)
-    map: Vectors  # (dim, dim)
+    matrix: Vectors  # (dim, dim)
 
-    def apply(self, vectors: npt.NDArray[np.floating]) -> Vectors:  # (rows, dim) -> (rows, dim)
-        """The vectors, changed and then made one long; what has no length stays zero."""
-        changed = (vectors.astype(np.float32) - self.mean) @ self.map
-        lengths = np.linalg.norm(changed, axis=1, keepdims=True)
-        unit: Vectors = changed / np.maximum(lengths, np.float32(1e-12))
+    @classmethod
+    def fit(
+        cls, vectors: npt.NDArray[np.floating], *, method: WhiteningMethod = "zca"
+    ) -> "Whitening":
+        """The whitening of vectors (rows, dim); some hundred rows or more are of use.
+
+        `zca` gives all directions the same variance, `top` removes the directions of the largest
+        variance (all-but-the-top), `centre` only the mean, `none` nothing.
+        """
+        if vectors.ndim != 2:
+            raise InputError(f"vectors have the shape {vectors.shape}, expected (rows, dim)")
+        return cls.fit_batches([vectors], dim=vectors.shape[1], method=method)
+
+    @classmethod
+    def fit_batches(
+        cls,
+        batches: Iterable[npt.NDArray[np.floating]],
+        *,
+        dim: int,
+        method: WhiteningMethod = "zca",
+    ) -> "Whitening":
+        """The whitening of vectors that come in batches, (rows, dim) each."""
+        if method not in WHITENING_METHODS:
+            raise InputError(
+                f"method is {method!r}, expected one of {', '.join(WHITENING_METHODS)}"
+            )
+        if method == "none":
+            return cls(np.zeros(dim, np.float32), np.eye(dim, dtype=np.float32))
+        rows, total, products = 0, np.zeros(dim), np.zeros((dim, dim))
+        for batch in batches:
+            values = batch.astype(np.float64)
+            rows += len(values)
+            total += values.sum(0)
+            products += values.T @ values
+        mean = total / max(rows, 1)
+        covariance = products / max(rows, 1) - np.outer(mean, mean)
+        matrix = np.eye(dim)
+        if method == "top":
+            matrix = _without_top_directions(covariance)
+        elif method == "zca":
+            matrix = _zca(covariance, rows)
+        return cls(mean.astype(np.float32), matrix.astype(np.float32))
+
+    def transform(self, vectors: npt.NDArray[np.floating]) -> Vectors:
+        """Whitened vectors of length 1, (rows, dim) or (dim,); a zero vector stays zero."""
+        if vectors.shape[-1:] != self.mean.shape:
+            raise InputError(
+                f"vectors have the shape {vectors.shape}, but the whitening was fitted to vectors "
+                f"of {len(self.mean)} dimensions"
+            )
+        whitened = (vectors.astype(np.float32) - self.mean) @ self.matrix
+        lengths = np.linalg.norm(whitened, axis=-1, keepdims=True)
+        unit: Vectors = whitened / np.maximum(lengths, np.float32(1e-12))
         return unit
 
-    def packed(self) -> bytes:
-        """It as a .npy file: the mean, then the rows of the map."""
+    def to_bytes(self) -> bytes:
+        """The contents of a .npy file: the mean, then the rows of the matrix."""
         file = io.BytesIO()
-        np.save(file, np.vstack([self.mean, self.map]), allow_pickle=False)
+        np.save(file, np.vstack([self.mean, self.matrix]), allow_pickle=False)
         return file.getvalue()
 
     @classmethod
-    def of(cls, kept: bytes, name: str) -> "Whitening":
-        """What `packed` gave; `name` is what messages call it."""
+    def from_bytes(cls, data: bytes, name: str) -> "Whitening":
+        """The whitening that `to_bytes` wrote; `name` is what messages call it."""
         try:
-            rows = np.load(io.BytesIO(kept), allow_pickle=False)
+            rows = np.load(io.BytesIO(data), allow_pickle=False)
         except (ValueError, EOFError) as error:
             raise FormatError(f"{name}: not an array ({error}); build the index again") from None
         if rows.ndim != 2 or rows.shape[0] != rows.shape[1] + 1 or rows.dtype != np.float32:
@@ -57,43 +113,24 @@ class Whitening:
         return cls(rows[0], rows[1:])
 
 
-def estimate(parts: Iterable[npt.NDArray[np.floating]], *, dim: int, way: Way) -> Whitening:
-    """The whitening of a corpus whose vectors come in parts, (rows, dim) each."""
-    if way == "none":
-        return Whitening(np.zeros(dim, np.float32), np.eye(dim, dtype=np.float32))
-    rows, total, products = 0, np.zeros(dim), np.zeros((dim, dim))
-    for part in parts:
-        numbers = part.astype(np.float64)
-        rows += len(numbers)
-        total += numbers.sum(0)
-        products += numbers.T @ numbers
-    mean = total / max(rows, 1)
-    covariance = products / max(rows, 1) - np.outer(mean, mean)
-    chosen = np.eye(dim)
-    if way == "top":
-        chosen = _quiet_top(covariance)
-    elif way == "zca":
-        chosen = _equalise(covariance, rows)
-    return Whitening(mean.astype(np.float32), chosen.astype(np.float32))
-
-
-def _quiet_top(covariance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The map that removes the loudest directions."""
+def _without_top_directions(covariance: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """The projection that removes the directions of the largest variance."""
     dim = len(covariance)
     _, directions = np.linalg.eigh(covariance)  # by rising variance
-    loudest = directions[:, dim - max(1, dim // _DIRECTIONS_PER_TOP) :]
-    kept: npt.NDArray[np.float64] = np.eye(dim) - loudest @ loudest.T
-    return kept
+    removed = directions[:, dim - max(1, dim // _DIMENSIONS_PER_REMOVED_DIRECTION) :]
+    projection: npt.NDArray[np.float64] = np.eye(dim) - removed @ removed.T
+    return projection
 
 
-def _equalise(covariance: npt.NDArray[np.float64], rows: int) -> npt.NDArray[np.float64]:
-    """The map to equal variances, ZCA; of few rows, whose quiet directions are chance, less of it.
+def _zca(covariance: npt.NDArray[np.float64], rows: int) -> npt.NDArray[np.float64]:
+    """The symmetric matrix that equalises the variances.
 
-    The variances are drawn to their mean as if `dim` rows of that variance had been seen too.
+    The variances are shrunk towards their mean as if `dim` more rows of that variance had been
+    seen: a direction that is quiet in few rows may be quiet by chance.
     """
     dim = len(covariance)
     variances, directions = np.linalg.eigh(covariance)
-    drawn = (rows * np.maximum(variances, 0) + dim * variances.mean()) / (rows + dim)
-    scales = 1 / np.sqrt(np.maximum(drawn, 1e-12))
-    equal: npt.NDArray[np.float64] = (directions * scales) @ directions.T
-    return equal
+    shrunk = (rows * np.maximum(variances, 0) + dim * variances.mean()) / (rows + dim)
+    scales = 1 / np.sqrt(np.maximum(shrunk, 1e-12))
+    matrix: npt.NDArray[np.float64] = (directions * scales) @ directions.T
+    return matrix

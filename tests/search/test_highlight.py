@@ -23,10 +23,10 @@ def test_content_words_near_a_content_word_of_the_query_are_highlighted(index, m
     query = "a bank money ?"
     hits = index.search(query, k=4)
     passages = highlight(index, query, hits, max_words=1000)
-    query_vectors = index.whitening.apply(model.embed([query.split()], layers="top")[0][0][1:3])
+    query_vectors = index.whitening.transform(model.embed([query.split()], layers="top")[0][0][1:3])
     for hit, passage in zip(hits, passages, strict=True):
         assert passage.words == hit.passage.text.split()
-        vectors = index.whitening.apply(model.embed([passage.words], layers="top")[0][0])
+        vectors = index.whitening.transform(model.embed([passage.words], layers="top")[0][0])
         best = (vectors @ query_vectors.T).max(1)
         best[[not is_content_word(word) for word in passage.words]] = -1
         near = [] if best.max() <= 0 else np.flatnonzero(best >= 0.7 * best.max()).tolist()

@@ -5,7 +5,7 @@ import pytest
 
 import elmokit
 from elmokit.errors import InputError
-from elmokit.pooling import rarities
+from elmokit.pooling import idf_weights
 from elmokit.search.index import Index
 from elmokit.vocab import Vocabulary
 from made import make_folder
@@ -13,8 +13,13 @@ from made import make_folder
 WORDS = ["<S>", "</S>", "<UNK>", "the", ".", "bank", "Paris", *map(str, range(9000)), "quay"]
 
 
+<<<<<<< HEAD:tests/search/test_idf.py
 def test_rarer_words_weigh_more():
     weights = rarities(["the", "bank", "quay", "unheard-of", "."], Vocabulary(WORDS))
+=======
+def test_the_rarer_a_word_the_more_it_counts():
+    weights = idf_weights(["the", "bank", "quay", "unheard-of", "."], Vocabulary(WORDS))
+>>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record):tests/search/test_rarity.py
     assert (np.diff(weights[:4]) > 0).all()
     assert weights[0] < 0.02
     assert weights[3] == 1
@@ -23,17 +28,22 @@ def test_rarer_words_weigh_more():
 
 def test_a_word_is_looked_up_in_lower_case_too():
     vocabulary = Vocabulary(WORDS)
-    assert rarities(["The"], vocabulary) == rarities(["the"], vocabulary)
-    assert rarities(["paris"], vocabulary) == 1  # but not the other way round
+    assert idf_weights(["The"], vocabulary) == idf_weights(["the"], vocabulary)
+    assert idf_weights(["paris"], vocabulary) == 1  # but not the other way round
 
 
+<<<<<<< HEAD:tests/search/test_idf.py
 def test_punctuation_weighs_only_where_there_is_nothing_else():
     assert (rarities([".", "!"], Vocabulary(WORDS)) > 0).all()
+=======
+def test_where_there_are_only_marks_they_count():
+    assert (idf_weights([".", "!"], Vocabulary(WORDS)) > 0).all()
+>>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record):tests/search/test_rarity.py
 
 
 def test_a_vocabulary_without_unk_has_weights_too():
     short = Vocabulary(["the", "bank"])
-    weights = rarities(["the", "bank", "quay"], short)
+    weights = idf_weights(["the", "bank", "quay"], short)
     assert (np.diff(weights) > 0).all()
     assert weights[2] == 1
 
@@ -47,9 +57,13 @@ def test_an_index_has_idf_pooling_where_the_model_has_a_vocabulary(tmp_path):
         assert index.config.pooling == "idf"
         vector = index.encode(f"{common} zebra")
         first, second = model.embed([[common, "zebra"]], layers=0)[0][0]
-        weights = rarities([common, "zebra"], model.pretrained.vocabulary)
+        weights = idf_weights([common, "zebra"], model.pretrained.vocabulary)
         mean = (weights[0] * first + weights[1] * second) / weights.sum()
+<<<<<<< HEAD:tests/search/test_idf.py
         np.testing.assert_allclose(vector, index.whitening.apply(mean[None])[0], atol=1e-5)
+=======
+        np.testing.assert_allclose(found, index.whitening.transform(mean[None])[0], atol=1e-5)
+>>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record):tests/search/test_rarity.py
     (folder / "vocab.txt").unlink()
     with pytest.raises(
         InputError, match="index: its pooling is 'idf', but the model has no vocabulary"

@@ -370,7 +370,7 @@ def test_what_cannot_be_learnt_is_refused(model, tmp_path):
     for some in ([examples, []], [[], examples]):
         with pytest.raises(InputError, match="needs examples to learn from and others"):
             learn(task, *some, tmp_path, settings=changed(elmo="none"))
-    carrying = elmokit.Embedder(model.pretrained, state="carry")
+    carrying = elmokit.Embedder(model.pretrained, elmokit.LoadOptions(state="carry"))
     with pytest.raises(InputError, match="state is 'carry', expected 'zero'"):
         learn(task, examples, examples, tmp_path, settings=changed(), elmo=carrying)
     for tune in (False, True):

@@ -13,7 +13,7 @@ from elmokit.tasks.similarity import (
     judge_texts,
     judge_uses,
 )
-from elmokit.whitening import estimate
+from elmokit.whitening import Whitening
 
 
 def test_the_threshold_is_the_best_of_all():
@@ -50,8 +50,8 @@ def test_what_vectors_share_is_taken_out_of_a_comparison(model):
         cosines = compare(vectors, like=vectors, whitening=way)
         assert abs(cosines.mean()) < 0.1
         assert cosines.min() < -0.5
-    white = estimate(vectors[0], dim=6, way="zca")
-    wanted = (white.apply(vectors[0, 0]) * white.apply(vectors[0, 1])).sum(-1)
+    white = Whitening.fit_batches(vectors[0], dim=6, method="zca")
+    wanted = (white.transform(vectors[0, 0]) * white.transform(vectors[0, 1])).sum(-1)
     np.testing.assert_allclose(cosines[0], wanted, atol=1e-6)
 
 

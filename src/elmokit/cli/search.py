@@ -44,9 +44,9 @@ Picture = Annotated[
 
 
 def _poolings() -> list[str]:
-    from elmokit.pooling import _POOLINGS  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.pooling import POOLINGS  # noqa: PLC0415  (torch takes seconds)
 
-    return ["idf", *_POOLINGS]
+    return [*POOLINGS]
 
 
 def _index() -> Any:

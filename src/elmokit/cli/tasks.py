@@ -150,7 +150,7 @@ def _train(
     adapt: int | None,
     show_settings: bool,
 ) -> None:
-    from elmokit.embedder import Embedder  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.embedder import Embedder, LoadOptions  # noqa: PLC0415  (torch takes seconds)
     from elmokit.pretrain.finetune import finetune  # noqa: PLC0415
     from elmokit.settings import to_toml  # noqa: PLC0415
     from elmokit.tasks.folder import text_for  # noqa: PLC0415
@@ -182,7 +182,7 @@ def _train(
         finetuned = finetune(
             elmo.pretrained, text, f"{own}.elmo", epochs=epochs, device=device, report=tell
         )
-        elmo = Embedder(finetuned, device=device)
+        elmo = Embedder(finetuned, LoadOptions(device=device))
     trained = learn(
         task, examples, dev_examples, out, settings=settings, elmo=elmo, device=device, tell=tell
     )

@@ -22,9 +22,9 @@ from elmokit.cli.options import (
 
 
 def _poolings() -> list[str]:
-    from elmokit.pooling import _POOLINGS  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.pooling import POOLINGS  # noqa: PLC0415  (torch takes seconds)
 
-    return [*_POOLINGS]
+    return [*POOLINGS]
 
 
 @resumable("run the same command again to go on after the last sentence written")
@@ -154,6 +154,6 @@ def encode(
         vectors = load().encode(
             lines,
             layers=parse_layers(layers),
-            pooling=pooling,  # type: ignore[arg-type]  # one of the registry
+            pooling=pooling,
         )
     elmokit.write_vectors(vectors, target)

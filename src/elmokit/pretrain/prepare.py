@@ -209,7 +209,7 @@ def write_parts(
         for chunk in chunks:
             parts.append(folder / f"{chunk.key(settings)}.npz")
             if parts[-1].exists():
-                progress.pass_over(chunk.bytes_read // 10**6)
+                progress.resume_at(chunk.bytes_read // 10**6)
             else:
                 yield chunk, parts[-1]
 
@@ -219,7 +219,7 @@ def write_parts(
     if workers == 1 or len(first_two) < 2:
         for chunk, path in todo:
             words = write_part(chunk, path, tokenizer=tokenizer, wrapped=wrapped)
-            progress.reach(chunk.bytes_read // 10**6, words=words)
+            progress.update(chunk.bytes_read // 10**6, words=words)
     else:
         _write_in_processes(
             todo, tokenizer=tokenizer, wrapped=wrapped, workers=workers, progress=progress
@@ -245,7 +245,7 @@ def _write_in_processes(
         while len(running) > at_most:
             for done in wait(running, return_when=FIRST_COMPLETED).done:
                 bytes_read = max(bytes_read, running.pop(done))
-                progress.reach(bytes_read // 10**6, words=done.result())
+                progress.update(bytes_read // 10**6, words=done.result())
 
     try:
         for chunk, path in todo:

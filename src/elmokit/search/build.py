@@ -19,7 +19,7 @@ from elmokit.progress import Progress
 from elmokit.search.passages import Passage, VectorSource, group_passages, read_passages
 from elmokit.search.store import check_psycopg, is_database_url
 from elmokit.search.vectors import IndexConfig, embed_passages
-from elmokit.whitening import Whitening, estimate
+from elmokit.whitening import Whitening
 
 HalfVectors = npt.NDArray[np.float16]
 
@@ -45,7 +45,8 @@ def build_store(
             builder.remove()
             names = ", ".join(file.name for file in files)
             raise InputError(f"{names}: no words found, expected text to index")
-        builder.finish(config, estimate(builder.parts(), dim=dim, way=config.whitening))
+        whitening = Whitening.fit_batches(builder.parts(), dim=dim, method=config.whitening)
+        builder.finish(config, whitening)
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def _embed_files(
             sources, vectors = embed_passages(config, embedder, group)
             builder.add_part(group, sources, vectors.astype(np.float16))
             words = sum(len(passage.words) for passage in group)
-            progress.advance(sentences=len(group), words=words)
+            progress.advance(len(group), words=words)
 
 
 def _skip(passages: Iterator[Passage], done: BuildProgress, name: str) -> None:

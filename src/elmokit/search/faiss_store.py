@@ -57,7 +57,7 @@ class FaissStore:
             raise InputError(f"{folder}: no index there; {remedy} (elmo index build)")
         config = IndexConfig.from_json((folder / _CONFIG).read_bytes(), str(folder / _CONFIG))
         path = folder / _WHITENING
-        whitening = Whitening.of(path.read_bytes(), str(path))
+        whitening = Whitening.from_bytes(path.read_bytes(), str(path))
         metadata = PassageMetadata.open(folder / _METADATA)
         try:
             return cls(folder, config, whitening, metadata)
@@ -204,7 +204,7 @@ class FaissBuilder:
             yield np.load(path, allow_pickle=False)
 
     def finish(self, config: IndexConfig, whitening: Whitening) -> None:
-        packed = whitening.packed()
+        packed = whitening.to_bytes()
         write_atomically(self.folder / _WHITENING, lambda file: file.write(packed))
         vectors = self._whitened_vectors(config, whitening)
         vectors.save()
@@ -220,10 +220,10 @@ class FaissBuilder:
         rows = self.progress().vectors
         kind = choose_kind(rows) if config.kind == "auto" else config.kind
         stride = rows // sample_rows(kind, rows)  # evenly from all of the text
-        sample = whitening.apply(np.concatenate([part[::stride] for part in self.parts()]))
+        sample = whitening.transform(np.concatenate([part[::stride] for part in self.parts()]))
         vectors = FaissVectors.create(self.folder / _VECTORS, kind=kind, sample=sample, rows=rows)
         for part in self.parts():
-            vectors.add(whitening.apply(part))
+            vectors.add(whitening.transform(part))
         return vectors
 
 

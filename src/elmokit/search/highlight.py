@@ -53,14 +53,13 @@ def highlight(
     texts = [index.config.tokenize(text) for text in (query, *(hit.passage.text for hit in hits))]
     total_words = np.cumsum([sum(map(len, sentences)) for sentences in texts])
     embedded = texts[: int((total_words <= max_words).sum())]
-    reduction = index.config.reduction
     stream = index.embedder.embed_stream(
         (words for sentences in embedded for words in sentences),
-        layers=reduction.layers,
+        layers=index.config.layers,
         show_progress_bar=False,
     )
     vectors = [
-        index.whitening.apply(np.concatenate([reduction.reduce(next(stream)) for _ in sentences]))
+        index.whitening.transform(np.concatenate([next(stream)[0] for _ in sentences]))
         for sentences in embedded
     ]
     words = [[word for sentence in sentences for word in sentence] for sentences in texts]

@@ -17,11 +17,10 @@ from elmokit.search.vectors import (
     IndexConfig,
     Kind,
     Layers,
-    PassagePooling,
     embed_passages,
     start_state,
 )
-from elmokit.whitening import Way
+from elmokit.whitening import WhiteningMethod
 
 _LARGEST_ID = 2**63 - 1  # in SQLite and PostgreSQL
 
@@ -53,8 +52,8 @@ class Index:
         *,
         unit: Unit = "sentences",
         layers: Layers | None = None,
-        pooling: PassagePooling | None = None,
-        whitening: Way = "zca",
+        pooling: str | None = None,
+        whitening: WhiteningMethod = "zca",
         kind: Kind | Literal["auto"] = "auto",
         show_progress_bar: bool | None = None,
     ) -> "Index":
@@ -84,9 +83,7 @@ class Index:
             state=start_state(embedder),
         )
         config.check_model(embedder, str(location))
-        LayerSelection.of(  # refuses layers that the model does not have
-            embedder.bilm.config, config.reduction.layers, "both", boundaries=False
-        )
+        LayerSelection.of(embedder.bilm.config, config.layers)  # refuses missing layers
         build_store(
             embedder, find_files(files), location, config, show_progress_bar=show_progress_bar
         )
@@ -150,7 +147,7 @@ class Index:
             )
             for group in group_passages(passages, self.embedder.tokens_per_batch):
                 sources, vectors = embed_passages(self.config, self.embedder, group)
-                self.store.add(group, sources, self.whitening.apply(vectors))
+                self.store.add(group, sources, self.whitening.transform(vectors))
                 added += len(group)
         return added
 
@@ -182,7 +179,7 @@ class Index:
             raise InputError(f"the query {text!r} has no word")
         passage = Passage("", 0, 0, len(text), text, sentences)
         _, vectors = embed_passages(self.config, self.embedder, [passage])
-        (vector,) = self.whitening.apply(vectors)
+        (vector,) = self.whitening.transform(vectors)
         return cast(Vectors, vector)
 
     def encode_word(self, word: str, sentence: str) -> Vectors:  # (dim,)
@@ -200,7 +197,7 @@ class Index:
         if not rows:
             words = " ".join(source.word or "" for source in sources)
             raise InputError(f"{word!r} is not a word of the sentence, whose words are: {words}")
-        (vector,) = self.whitening.apply(vectors[rows[:1]])
+        (vector,) = self.whitening.transform(vectors[rows[:1]])
         return cast(Vectors, vector)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from elmokit.batching import in_windows
+from elmokit.batching import token_windows
 from elmokit.files import TextFile, TextReader, read_lines
 from elmokit.tokenizers import get_tokenizer, split_on_whitespace
 
@@ -58,7 +58,7 @@ def group_passages(passages: Iterable[Passage], tokens_per_batch: int) -> Iterat
     The boundaries depend on the passages alone, so that a resumed build has the same groups.
     """
     tokens = _WINDOWS_PER_GROUP * tokens_per_batch
-    return in_windows(passages, tokens, lambda passage: len(passage.words))
+    return token_windows(passages, tokens, lambda passage: len(passage.words))
 
 
 def _raw_lines(reader: TextReader) -> Iterator[bytes]:

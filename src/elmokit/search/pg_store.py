@@ -120,7 +120,7 @@ class PostgresStore:
                 raise InputError(f"{database.name}: no index there; {remedy} (elmo index build)")
             ((config_json, packed_whitening, table_id),) = rows
             config = IndexConfig.from_json(config_json, f"{database.name}: config")
-            whitening = Whitening.of(packed_whitening, f"{database.name}: whitening")
+            whitening = Whitening.from_bytes(packed_whitening, f"{database.name}: whitening")
         except BaseException:
             database.close()
             raise
@@ -251,7 +251,7 @@ class PostgresBuilder:
                         for f, line, start, end, text in json.loads(passages)
                     ],
                     [VectorSource(*fields) for fields in json.loads(sources)],
-                    whitening.apply(self._array(vectors)),
+                    whitening.transform(self._array(vectors)),
                 )
             self._database.execute(_CREATE_INDEXES)
             if kind == "hnsw":
@@ -260,7 +260,7 @@ class PostgresBuilder:
             self._database.execute(
                 "UPDATE {s}.made SET recipe = %(config)s, whitening = %(whitening)s",
                 config=replace(config, kind=kind).to_json(),
-                whitening=whitening.packed(),
+                whitening=whitening.to_bytes(),
             )
         self._database.execute("ANALYZE {s}.passages, {s}.vectors")
 

@@ -9,7 +9,7 @@ from elmokit.search.index import Index
 from elmokit.search.passages import read_passages
 from elmokit.search.store import MemoryStore
 from elmokit.search.vectors import IndexConfig, embed_passages, start_state
-from elmokit.whitening import estimate
+from elmokit.whitening import Whitening
 
 _SENTENCES = Path(__file__).with_name("sample.txt")
 
@@ -32,7 +32,7 @@ def sample_index(embedder: Embedder) -> Index:
         for passage in read_passages(files, tokenizer=config.tokenizer, unit=config.unit)
     ]
     sources, vectors = embed_passages(config, embedder, passages)
-    whitening = estimate([vectors], dim=config.dim(embedder), way=config.whitening)
+    whitening = Whitening.fit_batches([vectors], dim=config.dim(embedder), method=config.whitening)
     store = MemoryStore("the sample", config, whitening)
-    store.add(passages, sources, whitening.apply(vectors))
+    store.add(passages, sources, whitening.transform(vectors))
     return Index(store, embedder)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -11,15 +11,14 @@ import numpy.typing as npt
 from elmokit.config import parse_record
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, NumericError
-from elmokit.pooling import Pooling, Reduction, Vectors, is_word, rarities
+from elmokit.pooling import Vectors, get_pooling, is_word, pool_sentences
 from elmokit.search.passages import Passage, Unit, VectorSource
 from elmokit.tokenizers import get_tokenizer
-from elmokit.whitening import Way
+from elmokit.whitening import WhiteningMethod
 
 Kind = Literal["flat", "hnsw", "ivf"]
 Layers = Literal["mean", "top", "concat"] | int
 StartState = Literal["zero", "warm"]
-PassagePooling = Pooling | Literal["idf"]
 
 _LARGEST = np.finfo(np.float16).max  # vectors are stored in float16
 
@@ -32,17 +31,12 @@ class IndexConfig:
     tokenizer: str
     unit: Unit
     layers: Layers
-    pooling: PassagePooling
-    whitening: Way
+    pooling: str
+    whitening: WhiteningMethod
     kind: Kind | Literal["auto"]  # "auto" only while the index is built
     state: StartState = "zero"
     format: Literal["elmokit-index"] = "elmokit-index"
     version: Literal[1] = 1
-
-    @property
-    def reduction(self) -> Reduction:
-        """How layers are combined, and words pooled (by `embed_passages` itself for "idf")."""
-        return Reduction.of(self.layers, "mean" if self.pooling == "idf" else self.pooling)
 
     def dim(self, embedder: Embedder) -> int:
         """The size of a vector."""
@@ -61,6 +55,7 @@ class IndexConfig:
                 f"{name}: its pooling is 'idf', but the model has no vocabulary to take word "
                 "frequencies from; put the vocabulary beside the weights, or choose another pooling"
             )
+        get_pooling(self.pooling, embedder.pretrained.vocabulary)  # refuses unknown names
         if (state := start_state(embedder)) != self.state:
             raise InputError(
                 f"{name}: built with state {self.state!r}, but the model was loaded with "
@@ -115,13 +110,12 @@ def embed_passages(
     config: IndexConfig, embedder: Embedder, passages: Sequence[Passage]
 ) -> tuple[list[VectorSource], Vectors]:  # sources, (sources, dim)
     """Everything in the passages that has a vector, and the vectors before whitening."""
-    reduction = config.reduction
     sentences = [list(sentence) for passage in passages for sentence in passage.sentences]
-    stream = embedder.embed_stream(sentences, layers=reduction.layers, show_progress_bar=False)
+    stream = embedder.embed_stream(sentences, layers=config.layers, show_progress_bar=False)
     sources: list[VectorSource] = []
     vectors: list[npt.NDArray[np.floating]] = []
     for number, passage in enumerate(passages):
-        words = np.concatenate([reduction.reduce(next(stream)) for _ in passage.sentences])
+        words = np.concatenate([next(stream)[0] for _ in passage.sentences])
         if config.unit == "words":
             indices = [index for index, word in enumerate(passage.words) if is_word(word)]
             sources += (VectorSource(number, passage.words[index], index) for index in indices)
@@ -137,11 +131,10 @@ def embed_passages(
 
 def _pool(config: IndexConfig, embedder: Embedder, passage: Passage, words: Vectors) -> Vectors:
     """One vector for a passage, from those of its words, (words, dim)."""
-    if config.pooling != "idf":
-        return config.reduction.pool(words)
-    assert embedder.pretrained.vocabulary is not None
-    weights = rarities(passage.words, embedder.pretrained.vocabulary)
-    return np.average(words, axis=0, weights=weights).astype(np.float32)
+    vocabulary = embedder.pretrained.vocabulary
+    pooling = get_pooling(config.pooling, vocabulary)
+    (pooled,) = pool_sentences([words[None]], passage.words, pooling, vocabulary)
+    return cast(Vectors, pooled)
 
 
 def _check_range(vectors: npt.NDArray[np.floating], passage: Passage) -> None:

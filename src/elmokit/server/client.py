@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,7 @@ from elmokit.server.schemas import (
 
 if TYPE_CHECKING:  # these modules need torch
     from elmokit.embedder import Text
-    from elmokit.inference import Directions, Layers
+    from elmokit.inference import Directions
 
 try:
     import httpx
@@ -94,7 +94,7 @@ class Client:
         self,
         sentences: Iterable[Sequence[str]],
         *,
-        layers: "Layers" = "all",
+        layers: Literal["all", "top"] | int | Sequence[int] = "all",
         directions: "Directions" = "both",
     ) -> list[Vectors]:
         """For each sentence an array (layers, words, dim)."""

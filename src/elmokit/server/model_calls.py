@@ -87,7 +87,7 @@ def embed_call(
     embedder: Embedder, texts: TokenizedTexts, layers: Layers, directions: Directions
 ) -> ModelCall[EmbeddedTexts]:
     """The vectors of every word; calls with the same layers and directions are batched."""
-    selection = LayerSelection.of(embedder.bilm.config, layers, directions, False)
+    selection = LayerSelection.of(embedder.bilm.config, layers, directions)
     if len(selection.layers) > embedder.num_layers:
         raise InputError(
             f"{len(selection.layers)} layers were requested, but the model has "

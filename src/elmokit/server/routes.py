@@ -11,7 +11,8 @@ from starlette.responses import Response
 import elmokit
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
-from elmokit.pooling import Reduction, Vectors
+from elmokit.inference import LayerSelection
+from elmokit.pooling import Pooling, Vectors, get_pooling, pool_sentences
 from elmokit.results import Perplexity
 from elmokit.server import metrics, schemas
 from elmokit.server.limits import TokenizedTexts
@@ -131,27 +132,42 @@ async def encode(
 ) -> Response:
     """One vector per text, (texts, dim): the pooled vectors of its words."""
     media_type = choose_media_type(accept, NPY)
-    reduction = Reduction.of(body.layers, body.pooling)  # type: ignore[arg-type]
     async with resources.batcher.admit() as embedder:
-        dim = embedder.dim * (embedder.num_layers if body.layers == "concat" else 1)
+        selection = LayerSelection.of(embedder.bilm.config, body.layers)
+        pooling = get_pooling(body.pooling, embedder.pretrained.vocabulary)
         embedded = await embed_texts(
-            embedder, body.texts, reduction.layers, "both", resources, context
+            embedder, body.texts, selection.layers, "both", resources, context
         )
         vectors = await resources.run_in_text_thread(
-            lambda: _pool(embedded, reduction, len(body.texts), dim)
+            lambda: _pool(embedded, selection, pooling, embedder, len(body.texts))
         )
     if body.normalize_embeddings:
         vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     return encodings_response(vectors, media_type)
 
 
-def _pool(embedded: EmbeddedTexts, reduction: Reduction, num_texts: int, dim: int) -> Vectors:
+def _pool(
+    embedded: EmbeddedTexts,
+    selection: LayerSelection,
+    pooling: Pooling,
+    embedder: Embedder,
+    num_texts: int,
+) -> Vectors:
     """One vector per text, (texts, dim)."""
-    by_text: list[list[Vectors]] = [[] for _ in range(num_texts)]
-    for index, vectors in zip(embedded.texts.text_indices, embedded.vectors, strict=True):
-        by_text[index].append(vectors)
-    pooled = [reduction.of_text(sentences, dim) for sentences in by_text]
-    return np.stack(pooled) if pooled else np.zeros((0, dim), np.float32)
+    vectors: list[list[Vectors]] = [[] for _ in range(num_texts)]
+    words: list[list[str]] = [[] for _ in range(num_texts)]
+    texts = embedded.texts
+    for index, sentence, layers in zip(
+        texts.text_indices, texts.sentences, embedded.vectors, strict=True
+    ):
+        vectors[index].append(selection.combine(layers))
+        words[index] += sentence
+    pooled = np.zeros((num_texts, selection.dim(embedder.bilm.config)), np.float32)
+    vocabulary = embedder.pretrained.vocabulary
+    for index in range(num_texts):
+        if words[index]:
+            (pooled[index],) = pool_sentences(vectors[index], words[index], pooling, vocabulary)
+    return pooled
 
 
 @router.post("/score", **documented("/score", schemas.ScoreResponse))

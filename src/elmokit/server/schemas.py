@@ -21,9 +21,9 @@ _CLOSED = ConfigDict(extra="forbid")  # a misspelled field is an error
 
 
 def _list_poolings(schema: dict[str, Any]) -> None:
-    from elmokit.pooling import _POOLINGS  # noqa: PLC0415  (needs torch, which the client does not)
+    from elmokit.pooling import POOLINGS  # noqa: PLC0415  (numpy, which the client has)
 
-    schema["enum"] = [*_POOLINGS]
+    schema["enum"] = [*POOLINGS]
 
 
 @dataclass(frozen=True, config=_CLOSED)

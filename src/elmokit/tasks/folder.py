@@ -12,7 +12,7 @@ import torch
 from elmokit import formats
 from elmokit.atomic import rename_atomically, write_atomically
 from elmokit.config import read_record
-from elmokit.embedder import Embedder
+from elmokit.embedder import Embedder, LoadOptions
 from elmokit.errors import ConfigError, FormatError, InputError, OutputError
 from elmokit.formats.native import pack_tensors, read_tensors
 from elmokit.model.bilm import LanguageModel
@@ -227,7 +227,7 @@ def _own_weights(head: Head) -> dict[str, torch.Tensor]:
 
 
 def _load_elmo(place: Path, fingerprint: str, device: torch.device) -> Embedder:
-    elmo = Embedder(formats.load(place), device=device)
+    elmo = LoadOptions(place, device=device).load()
     if elmo.pretrained.fingerprint() != fingerprint:
         raise FormatError(
             f"{place.parent}: was trained with another biLM than {place}; train it anew"

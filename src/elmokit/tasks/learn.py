@@ -195,7 +195,7 @@ def _counted(batches: Sequence[Sequence[Any]], task: Task) -> Iterator[Sequence[
     with Progress(sum(map(len, batches)), unit="examples") as shown:
         for batch in batches:
             yield batch
-            shown.advance(sentences=len(batch), words=sum(map(len, sentences_of(task, batch))))
+            shown.advance(len(batch), words=sum(map(len, sentences_of(task, batch))))
 
 
 def _groups(head: Head) -> list[dict[str, Any]]:

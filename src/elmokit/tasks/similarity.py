@@ -14,7 +14,7 @@ from elmokit.errors import InputError
 from elmokit.pooling import Vectors
 from elmokit.tasks.data.example import InContext, Scored
 from elmokit.tasks.metrics.correlation import spearman
-from elmokit.whitening import Way, estimate
+from elmokit.whitening import Whitening, WhiteningMethod
 
 Floats = npt.NDArray[np.float64]
 
@@ -40,12 +40,16 @@ def embed_texts(embedder: Embedder, pairs: Sequence[Scored]) -> Vectors:
     return np.stack(both, 2)
 
 
-def compare(vectors: Vectors, *, like: Vectors, whitening: Way) -> Floats:  # -> (layers, pairs)
+def compare(
+    vectors: Vectors, *, like: Vectors, whitening: WhiteningMethod
+) -> Floats:  # -> (layers, pairs)
     """The cosine of each pair, (layers, 2, pairs, dim), after a whitening of vectors `like` it."""
     cosines = []
     for own, known in zip(vectors, like, strict=True):
-        white = estimate(known, dim=known.shape[-1], way=whitening)
-        cosines.append((white.apply(own[0]) * white.apply(own[1])).sum(-1, dtype=np.float64))
+        white = Whitening.fit_batches(known, dim=known.shape[-1], method=whitening)
+        cosines.append(
+            (white.transform(own[0]) * white.transform(own[1])).sum(-1, dtype=np.float64)
+        )
     return np.stack(cosines)
 
 
@@ -54,7 +58,7 @@ def judge_uses(
     train: Sequence[InContext],
     dev: Sequence[InContext],
     *,
-    whitening: Way = "top",
+    whitening: WhiteningMethod = "top",
 ) -> list[float]:
     """For each layer, the share of `dev` that a threshold on the cosine, fit to `train`, gets."""
     if not train or not dev:
@@ -85,7 +89,7 @@ def judge_texts(
     train: Sequence[Scored],
     dev: Sequence[Scored],
     *,
-    whitening: Way = "zca",
+    whitening: WhiteningMethod = "zca",
 ) -> list[float]:
     """For each layer, Spearman's correlation of the cosines of `dev` with what people said.
 

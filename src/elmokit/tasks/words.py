@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.batching import Batch, place_words
+from elmokit.batching import Batch, TokenBatch
 from elmokit.config import CharacterConfig
 from elmokit.model.bilm import BiLM
 from elmokit.model.char_cnn import CharacterEncoder
@@ -247,7 +247,7 @@ class WordVectors(nn.Module):
     def _spelled(self, sentences: Sequence[Sentence]) -> Tensor:
         """What each word's characters say, (sentences, steps, dim); each word type once."""
         assert self.encoder is not None
-        placed = place_words(sentences, marked=False)
+        placed = TokenBatch.from_sentences(sentences, boundaries=False)
         rows, _ = CharacterIndexer(self.encoder.config.max_characters).encode(placed.types)
         features = self.encoder(torch.from_numpy(rows).to(self._device))
         if self.training and len(features) > 2:  # the first are the marks of a sentence's ends
