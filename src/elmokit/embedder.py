@@ -157,7 +157,7 @@ class Embedder:
             f"{sum(p.numel() for p in self.bilm.parameters()):,} parameters",
             f"{self.precision} on {self.bilm.device}",
             f"tokenizer {self.pretrained.tokenizer!r}",
-            f"softmax over {softmax.words:,} words" if softmax else "no softmax",
+            f"softmax over {softmax.num_words:,} words" if softmax else "no softmax",
             *([] if self.state_mode == "zero" else [f"state {self.state_mode!r}"]),
         ]
         return f"Embedder({', '.join(parts)})"
