@@ -131,12 +131,14 @@ def measure_busy(size: str, sentences: list) -> list[dict]:
     english = formats.load() if size == "english" else None
     operations: dict[str, Callable[[], object]] = {}
     for precision in PRECISIONS:
-        model = elmokit.Embedder(pretrained, precision=precision)
+        model = elmokit.Embedder(pretrained, elmokit.LoadOptions(precision=precision))
         for count in SENTENCES_PER_CALL:
             some = sentences[: max(count, 16)]
             operations[f"{precision} warm {count}"] = partial(one_pass, model, some, count)
         operations[f"{precision} cold 64"] = lambda precision=precision: one_pass(
-            elmokit.Embedder(pretrained, precision=precision), sentences, len(sentences)
+            elmokit.Embedder(pretrained, elmokit.LoadOptions(precision=precision)),
+            sentences,
+            len(sentences),
         )
     if english is not None:
         model = elmokit.Embedder(english)

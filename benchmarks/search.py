@@ -108,16 +108,14 @@ def measure_stores(
         raise SystemExit(f"the corpus has {len(vectors):,} passages, expected over {sizes[-1]:,}")
     rows = []
     for size in sizes:
-<<<<<<< HEAD
-        whitening = estimate([vectors[:size]], dim=vectors.shape[1], way=config.whitening)
-        stored, queries = whitening.apply(vectors[:size]), whitening.apply(vectors[sizes[-1] :])
+        whitening = Whitening.fit_batches(
+            [vectors[:size]], dim=vectors.shape[1], method=config.whitening
+        )
+        stored, queries = (
+            whitening.transform(vectors[:size]),
+            whitening.transform(vectors[sizes[-1] :]),
+        )
         exact_ids = None
-=======
-        whitening = Whitening.fit(vectors[:size], method=config.whitening)
-        kept = whitening.transform(vectors[:size])
-        queries = whitening.transform(vectors[sizes[-1] :])
-        exact = None
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record)
         for kind in KINDS:
             row, ids = measure_store(kind, stored, queries, exact_ids)
             exact_ids = ids if exact_ids is None else exact_ids  # the flat one comes first
@@ -162,11 +160,7 @@ def measure_database(
             some = stored[start : start + PASSAGES_PER_CALL].astype(np.float16)
             passages = [Passage("", start + n, 0, 0, "", ()) for n in range(len(some))]
             builder.add_part(passages, [VectorSource(n) for n in range(len(some))], some)
-<<<<<<< HEAD
-        builder.finish(config, estimate([], dim=stored.shape[1], way="none"))
-=======
-        builder.finish(config, Whitening.fit_batches([], dim=kept.shape[1], method="none"))
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record)
+        builder.finish(config, Whitening.fit_batches([], dim=stored.shape[1], method="none"))
     built = time.perf_counter() - started
     store, database = PostgresStore.open(url), Database(PostgresAddress.from_url(url))
     try:
@@ -220,23 +214,13 @@ def measure_squad(
     for config in configs:
         contexts = embed(model, config, as_passages(config, paragraphs))
         queries = embed(model, config, as_passages(config, questions))
-<<<<<<< HEAD
         for method in WHITENINGS:
-            whitening = estimate([contexts], dim=contexts.shape[1], way=method)
-            scores = whitening.apply(queries) @ whitening.apply(contexts).T
+            whitening = Whitening.fit_batches([contexts], dim=contexts.shape[1], method=method)
+            scores = whitening.transform(queries) @ whitening.transform(contexts).T
             ranks[title(config, method)] = ranked(scores)
         if bm25_scores is not None:
             both = standardized(bm25_scores) + WEIGHT * standardized(scores)  # the last way is zca
             ranks[f"BM25 and {title(config, WHITENINGS[-1])}"] = ranked(both)
-=======
-        for way in WAYS:
-            whitening = Whitening.fit_batches([contexts], dim=contexts.shape[1], method=way)
-            scores = whitening.transform(queries) @ whitening.transform(contexts).T
-            ranks[named(config, way)] = ranked(scores)
-        if by_words is not None:
-            both = standard(by_words) + WEIGHT * standard(scores)  # the last way is zca
-            ranks[f"BM25 and {named(config, WAYS[-1])}"] = ranked(both)
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record)
     return [
         {
             "by": name,
@@ -267,15 +251,12 @@ def measure_stsb(
         add("BM25", np.diag(bm25_scores) + np.diag(bm25(second, first)))
     for config in configs:
         one, other = (embed(model, config, as_passages(config, side)) for side in (first, second))
-<<<<<<< HEAD
         for method in WHITENINGS:
-            whitening = estimate([one, other], dim=one.shape[1], way=method)
-            add(title(config, method), (whitening.apply(one) * whitening.apply(other)).sum(1))
-=======
-        for way in WAYS:
-            whitening = Whitening.fit_batches([one, other], dim=one.shape[1], method=way)
-            add(named(config, way), (whitening.transform(one) * whitening.transform(other)).sum(1))
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record)
+            whitening = Whitening.fit_batches([one, other], dim=one.shape[1], method=method)
+            add(
+                title(config, method),
+                (whitening.transform(one) * whitening.transform(other)).sum(1),
+            )
     return rows
 
 

@@ -41,13 +41,8 @@ def exact(pretrained):
 
 
 @pytest.mark.parametrize("precision", WORST_COSINE)
-<<<<<<< HEAD
 def test_vectors_are_close_in_every_precision(pretrained, exact, precision):
-    found = elmokit.Embedder(pretrained, precision=precision).embed(SENTENCES)
-=======
-def test_every_word_keeps_its_direction(pretrained, exact, precision):
     found = elmokit.Embedder(pretrained, LoadOptions(precision=precision)).embed(SENTENCES)
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record)
     assert np.sqrt(np.square(exact[0][2]).mean()) > 0.5
     for one, other in zip(found, exact, strict=True):
         assert one.dtype == np.float32
@@ -66,13 +61,8 @@ def test_repeating_a_call_gives_the_same_bits(pretrained, precision):
 
 
 @pytest.mark.parametrize(("precision", "most"), [("float32", 2e-6), ("half", 1e-5)])
-<<<<<<< HEAD
 def test_other_sentences_in_a_batch_hardly_change_a_sentence(pretrained, precision, most):
-    model = elmokit.Embedder(pretrained, precision=precision)
-=======
-def test_a_sentence_of_unit_size_does_not_feel_its_neighbours(pretrained, precision, most):
     model = elmokit.Embedder(pretrained, LoadOptions(precision=precision))
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record)
     together = model.embed(SENTENCES)
     for sentence, expected in zip(SENTENCES, together, strict=True):
         np.testing.assert_allclose(model.embed([sentence])[0], expected, rtol=0, atol=most)

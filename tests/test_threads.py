@@ -190,8 +190,8 @@ def test_groups_of_sentences_read_at_the_same_time_keep_their_bits(state, direct
     torch.manual_seed(0)
     pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES["small"])))
     sentences = [[f"word{n}" for n in range(size % 7 + 9)] for size in range(80)]
-    expected = elmokit.Embedder(pretrained, threads=1, state=state)
-    model, pieces = elmokit.Embedder(pretrained, threads=4, state=state), []
+    expected = elmokit.Embedder(pretrained, elmokit.LoadOptions(threads=1, state=state))
+    model, pieces = elmokit.Embedder(pretrained, elmokit.LoadOptions(threads=4, state=state)), []
 
     def run(jobs):
         pieces.append(len(jobs))

@@ -13,13 +13,8 @@ from made import make_folder
 WORDS = ["<S>", "</S>", "<UNK>", "the", ".", "bank", "Paris", *map(str, range(9000)), "quay"]
 
 
-<<<<<<< HEAD:tests/search/test_idf.py
 def test_rarer_words_weigh_more():
-    weights = rarities(["the", "bank", "quay", "unheard-of", "."], Vocabulary(WORDS))
-=======
-def test_the_rarer_a_word_the_more_it_counts():
     weights = idf_weights(["the", "bank", "quay", "unheard-of", "."], Vocabulary(WORDS))
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record):tests/search/test_rarity.py
     assert (np.diff(weights[:4]) > 0).all()
     assert weights[0] < 0.02
     assert weights[3] == 1
@@ -32,13 +27,8 @@ def test_a_word_is_looked_up_in_lower_case_too():
     assert idf_weights(["paris"], vocabulary) == 1  # but not the other way round
 
 
-<<<<<<< HEAD:tests/search/test_idf.py
 def test_punctuation_weighs_only_where_there_is_nothing_else():
-    assert (rarities([".", "!"], Vocabulary(WORDS)) > 0).all()
-=======
-def test_where_there_are_only_marks_they_count():
     assert (idf_weights([".", "!"], Vocabulary(WORDS)) > 0).all()
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record):tests/search/test_rarity.py
 
 
 def test_a_vocabulary_without_unk_has_weights_too():
@@ -59,11 +49,7 @@ def test_an_index_has_idf_pooling_where_the_model_has_a_vocabulary(tmp_path):
         first, second = model.embed([[common, "zebra"]], layers=0)[0][0]
         weights = idf_weights([common, "zebra"], model.pretrained.vocabulary)
         mean = (weights[0] * first + weights[1] * second) / weights.sum()
-<<<<<<< HEAD:tests/search/test_idf.py
-        np.testing.assert_allclose(vector, index.whitening.apply(mean[None])[0], atol=1e-5)
-=======
-        np.testing.assert_allclose(found, index.whitening.transform(mean[None])[0], atol=1e-5)
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record):tests/search/test_rarity.py
+        np.testing.assert_allclose(vector, index.whitening.transform(mean[None])[0], atol=1e-5)
     (folder / "vocab.txt").unlink()
     with pytest.raises(
         InputError, match="index: its pooling is 'idf', but the model has no vocabulary"

@@ -61,13 +61,8 @@ def test_search_agrees_with_brute_force_over_encode(model, text, place, layers, 
         if way == "none":
             changed = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         else:
-<<<<<<< HEAD
-            changed = index.whitening.apply(vectors)
-        cosines = changed[:-1] @ changed[-1]
-=======
             changed = index.whitening.transform(vectors)
-        wanted = changed[:-1] @ changed[-1]
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record)
+        cosines = changed[:-1] @ changed[-1]
         hits = index.search("a violin", k=10)
         assert [hit.passage.line - 1 for hit in hits] == np.argsort(-cosines).tolist()
         np.testing.assert_allclose([hit.score for hit in hits], -np.sort(-cosines), atol=5e-3)

@@ -174,11 +174,7 @@ def test_a_graph_finds_nearly_what_exact_search_finds(postgres):
                 passages = [Passage("f", n, 0, 1, str(n), ()) for n in range(start, start + 500)]
                 half = stored[start : start + 500].astype(np.float16)
                 builder.add_part(passages, [VectorSource(n) for n in range(500)], half)
-<<<<<<< HEAD
-            builder.finish(config, estimate([], dim=16, way="none"))
-=======
-            builder.finish(recipe, Whitening.fit_batches([], dim=16, method="none"))
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record)
+            builder.finish(config, Whitening.fit_batches([], dim=16, method="none"))
         store = PostgresStore.open(url)
         found[kind] = [[hit.passage.line for hit in store.nearest(query, 10)] for query in queries]
         assert len(store.nearest(queries[0], 1500)) == 1500
@@ -257,19 +253,11 @@ def test_a_killed_build_is_resumed_wherever_it_was_killed(
         Index.open(url, spaced)
 
     resumed = Index.build(url, [text], spaced, kind="hnsw")
-<<<<<<< HEAD
     uninterrupted = Index.build(postgres.address("whole"), [text], spaced, kind="hnsw")
     with uninterrupted, resumed:
         assert len(resumed) == len(uninterrupted) == 300
         assert resumed.search("line 9 of it", k=50) == uninterrupted.search("line 9 of it", k=50)
-        assert resumed.whitening.packed() == uninterrupted.whitening.packed()
-=======
-    whole = Index.build(postgres.address("whole"), [text], spaced, kind="hnsw")
-    with whole, resumed:
-        assert len(resumed) == len(whole) == 300
-        assert resumed.search("line 9 of it", k=50) == whole.search("line 9 of it", k=50)
-        assert resumed.whitening.to_bytes() == whole.whitening.to_bytes()
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record)
+        assert resumed.whitening.to_bytes() == uninterrupted.whitening.to_bytes()
     assert postgres.run(tables) == [("made",), ("passages",), ("vectors",)]
 
 

@@ -42,17 +42,10 @@ def test_a_failed_add_leaves_a_store_in_memory_unchanged(index, tmp_path):
     assert len(index) == 138
 
 
-<<<<<<< HEAD
 def test_occurrences_of_a_word_are_found_in_memory_too():
     config = IndexConfig("m", "spaces", "words", "mean", "mean", "none", "flat")
-    store = MemoryStore("s", config, estimate([], dim=2, way="none"))
-    vectors = store.whitening.apply(np.array([[1.0, 0], [0, 1], [1, 1]]))
-=======
-def test_uses_of_a_word_are_compared_in_memory_too():
-    recipe = IndexConfig("m", "spaces", "words", "mean", "mean", "none", "flat")
-    store = MemoryStore("s", recipe, Whitening.fit_batches([], dim=2, method="none"))
+    store = MemoryStore("s", config, Whitening.fit_batches([], dim=2, method="none"))
     vectors = store.whitening.transform(np.array([[1.0, 0], [0, 1], [1, 1]]))
->>>>>>> 73779a1 (api: one LayerSelection, registered poolings, Whitening.fit, one batch record)
     passage = Passage("f", 1, 0, 9, "play Play it", (("play", "Play", "it"),))
     store.add(
         [passage], [VectorSource(0, word, n) for n, word in enumerate(passage.words)], vectors
