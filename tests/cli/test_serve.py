@@ -154,7 +154,7 @@ def test_an_index_and_tasks_are_shown_to_those_who_ask(started, folder, tmp_path
     (tmp_path / "text.txt").write_text("A bank lent money .\nThe bank of a river .\n", "utf-8")
     Index.build(tmp_path / "index", [str(tmp_path / "text.txt")], model).close()
     process, url = started(
-        "--index", tmp_path / "index", "--tasks", tmp_path / "one", "--tasks", tmp_path / "two"
+        "--index", tmp_path / "index", "--task", tmp_path / "one", "--task", tmp_path / "two"
     )
 
     def told(path, form=None):
@@ -175,7 +175,7 @@ def test_an_index_and_tasks_are_shown_to_those_who_ask(started, folder, tmp_path
 def test_an_index_or_a_task_that_is_not_there_ends_the_service(elmo, folder, tmp_path):
     for option, says in [
         ("--index", "no index there; build one first (elmo index build)"),
-        ("--tasks", "no task.json; expected a folder that elmo train made"),
+        ("--task", "no task.json; expected a folder that elmo train made"),
     ]:
         _, err, code = elmo("serve", "--model", folder, "--port", 0, option, tmp_path)
         assert code == 1

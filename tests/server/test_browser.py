@@ -153,7 +153,7 @@ def test_labels_before_tabs_name_the_groups(served, visit):
 def test_a_word_that_is_not_there_is_told_and_forgotten(served, visit):
     page = visit(served.url, refusals=True)
     page.locator("#uses-word").fill("zebra")
-    sees(page, "#uses-trouble", "there is no use of 'zebra' in the texts")
+    sees(page, "#uses-trouble", "'zebra' does not occur in the texts")
     counts(page, "#uses-list li", 0)
     page.locator("#uses-word").fill("")
     playwright.expect(page.locator("#uses-trouble")).to_be_hidden()
@@ -235,7 +235,7 @@ def test_uses_of_a_word_of_the_query_are_found(serving, language_model, visit, t
     with built as index:
         page = visit(serving(language_model, index=index).url, refusals=True)
         view(page, "Search")
-        sees(page, "#search-trouble", "an index of words; say which word of the text")
+        sees(page, "#search-trouble", "an index of words; give a word of the text")
         page.locator("#search-query").fill("The bank of a river .")
         page.locator("#search-word").fill("bank")
         counts(page, "#search-found li", 2)

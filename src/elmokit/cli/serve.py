@@ -43,6 +43,7 @@ def serve(
     tasks: Annotated[
         list[Path] | None,
         typer.Option(
+            "--task",
             metavar="DIR",
             help="A folder of elmo train, served as /predict/TASK, its layer weights shown on the "
             "page; may be repeated.",
