@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
+
 from elmokit.config import read_record
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, ServiceError
 from elmokit.formats import ENGLISH
+from elmokit.projection import cluster
 from elmokit.search.index import Index
 from elmokit.server.batcher import DynamicBatcher
 from elmokit.server.limits import Limits, too_large
@@ -49,6 +52,7 @@ class AppResources:
 
     def open(self, embedder: Embedder, worker_pool: WorkerPool | None = None) -> None:
         """Admit requests from now on, for this model."""
+        cluster(np.eye(2, dtype=np.float32), clusters=2)  # importing scikit-learn takes seconds
         self.batcher.open(embedder, worker_pool)
 
     async def run(self, call: ModelCall[Result], context: RequestContext) -> Result:
