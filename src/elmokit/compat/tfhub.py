@@ -17,9 +17,9 @@ Tokens = Mapping[str, Sequence[Sequence[str]] | Sequence[int]]
 
 
 class Module(nn.Module):
-    """TF-Hub's google/elmo: each call starts fresh, and only the four scalars of the mix learn.
+    """TF-Hub's google/elmo: each call starts fresh.
 
-    `trainable` lets them; they are `aggregation.weights` (three) and `aggregation.scale`.
+    If `trainable`, four scalars are trained: three `aggregation.weights` and `aggregation.scale`.
     """
 
     def __init__(
@@ -36,12 +36,14 @@ class Module(nn.Module):
         signature: Literal["default", "tokens"] | None = None,
         as_dict: bool | None = None,
     ) -> Tensor | dict[str, Tensor]:
-        """The output called default, or all by name: of strings, split at their spaces, or tokens.
+        """The output called default, or all outputs by name, of strings or of tokens.
+
+        Strings are split at spaces; for `tokens`, inputs has the keys tokens, rows of one length,
+        padded with "", and sequence_len.
 
         word_emb is (sentences, words, dim); lstm_outputs1, lstm_outputs2 and elmo, their mix, are
         (sentences, words, 2 * dim); default, (sentences, 2 * dim), is the mean of elmo over the
-        words of a sentence. All are zero at padding. For `tokens`, inputs has the keys tokens, rows
-        of one length, padded with "", and sequence_len.
+        words of a sentence. All are zero at padding.
         """
         if isinstance(inputs, str):
             raise TypeError("inputs is one string, expected a list of strings")
@@ -50,10 +52,10 @@ class Module(nn.Module):
 
     def _outputs(self, inputs: Sequence[str] | Tokens, signature: str) -> dict[str, Tensor]:
         if signature == "tokens":
-            sentences, width = _sentences(inputs)
+            sentences, num_steps = _sentences(inputs)
         elif signature == "default":
             sentences = [split_on_whitespace(text) for text in inputs]
-            width = max(map(len, sentences), default=0)
+            num_steps = max(map(len, sentences), default=0)
         else:
             raise InputError(f"signature is {signature!r}, expected 'default' or 'tokens'")
         batch = Batch.from_sentences(sentences, self._pretrained.indexer).to(self.bilm.device)
@@ -61,8 +63,8 @@ class Module(nn.Module):
             layers, _ = self.bilm(batch)
         mask = batch.words[:, 2:] > 0
         layers = layers[:, :, 1:-1] * mask[..., None]
-        missing = width - mask.shape[1]
-        layers = nn.functional.pad(layers, (0, 0, 0, missing))
+        padding = num_steps - mask.shape[1]
+        layers = nn.functional.pad(layers, (0, 0, 0, padding))
         elmo = self.aggregation(layers, mask)
         lengths = mask.sum(1, keepdim=True).clamp(min=1)
         return {
@@ -74,17 +76,19 @@ class Module(nn.Module):
 
 
 def _sentences(inputs: object) -> tuple[list[list[str]], int]:
-    """The real tokens of each sentence, and how long the padded ones are."""
+    """The tokens of each sentence without padding, and the padded length."""
     if not isinstance(inputs, Mapping) or not {"tokens", "sequence_len"} <= set(inputs):
-        raise InputError("the tokens signature takes a dictionary with tokens and sequence_len")
+        raise InputError(
+            "the tokens signature takes a dictionary with tokens and sequence_len; give both"
+        )
     rows = [list(row) for row in inputs["tokens"]]
     lengths = [int(length) for length in inputs["sequence_len"]]
     if len(rows) != len(lengths):
         raise InputError(f"{len(rows)} rows of tokens, but {len(lengths)} lengths in sequence_len")
-    width = max(map(len, rows), default=0)
+    num_steps = max(map(len, rows), default=0)
     for number, (row, length) in enumerate(zip(rows, lengths, strict=True)):
         if not 0 <= length <= len(row):
             raise InputError(
                 f"sequence_len of sentence {number} is {length}, but it has {len(row)} tokens"
             )
-    return [row[:length] for row, length in zip(rows, lengths, strict=True)], width
+    return [row[:length] for row, length in zip(rows, lengths, strict=True)], num_steps
