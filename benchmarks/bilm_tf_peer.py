@@ -85,12 +85,12 @@ class WatchedSession(tf.Session):
     ended: list[float] = []
 
     def run(self, fetches, *args, **kwargs):
-        told = super().run(fetches, *args, **kwargs)
+        values = super().run(fetches, *args, **kwargs)
         if isinstance(fetches, list) and isinstance(fetches[0], tf.Operation):
             # a step: the training operation, the summary, the perplexity, the last states
-            self.losses.append(float(np.log(told[2])))
+            self.losses.append(float(np.log(values[2])))
             self.ended.append(time.perf_counter())
-        return told
+        return values
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""A prepared corpus becomes an n-gram model and its perplexity on held-out text.
+"""Perplexity of a Kneser-Ney n-gram model of a prepared corpus, as a baseline.
 
     python benchmarks/ngram.py CORPUS [--order 5] [--backward] [--text FILE ...]
 
 Modified interpolated Kneser-Ney (Chen and Goodman, 1998): three discounts an order, lower orders
 that count distinct words to the left, and interpolation down to a uniform choice of a word.
-CORPUS is what `elmo prepare` or `two_million.py` writes. Lines for people, one JSON line last.
+CORPUS is what `elmo prepare` or `two_million.py` writes. The last line is JSON.
 """
 
 import argparse
@@ -25,7 +25,7 @@ def main() -> None:
     vocabulary = read_vocabulary(chosen.corpus / "vocabulary.txt")
     training = read_corpus(chosen.corpus, vocabulary)
     model = train(
-        as_read(training, backward=chosen.backward),
+        to_stream(training, backward=chosen.backward),
         order=chosen.order, words=len(vocabulary), begin=CLOSE if chosen.backward else OPEN,
     )  # fmt: skip
     trained = time.perf_counter() - started
@@ -34,18 +34,18 @@ def main() -> None:
 
     held_out = []
     for path in chosen.text or [chosen.corpus / "valid.txt"]:
-        told = measure(model, read_text(path, vocabulary), backward=chosen.backward)
-        held_out.append({"text": path.name, **told})
+        result = measure(model, read_text(path, vocabulary), backward=chosen.backward)
+        held_out.append({"text": path.name, **result})
         print(
-            f"{path.name}: perplexity {told['perplexity']:.2f}; {told['words']:,} words in "
-            f"{told['sentences']:,} sentences, {told['unknown']:,} unknown"
+            f"{path.name}: perplexity {result['perplexity']:.2f}; {result['words']:,} words in "
+            f"{result['sentences']:,} sentences, {result['unknown']:,} unknown"
         )
     seconds = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"{seconds:.0f} s, peak {peak:,.0f} MB")
     direction = "backward" if chosen.backward else "forward"
-    told = {"order": chosen.order, "direction": direction, "held_out": held_out}
-    print(json.dumps(told | {"n_grams": grams, "seconds": seconds, "peak_mb": peak}))
+    summary = {"order": chosen.order, "direction": direction, "held_out": held_out}
+    print(json.dumps(summary | {"n_grams": grams, "seconds": seconds, "peak_mb": peak}))
 
 
 def command_line() -> argparse.Namespace:
@@ -58,10 +58,10 @@ def command_line() -> argparse.Namespace:
 
 
 def measure(model: "Model", sentences: np.ndarray, *, backward: bool) -> dict:
-    """The perplexity of words and closing marks, and what was counted."""
-    chances = probabilities(model, as_read(sentences, backward=backward))
+    """The perplexity of words and sentence ends, and the counts."""
+    probs = probabilities(model, to_stream(sentences, backward=backward))
     return {
-        "perplexity": float(np.exp(-np.log(chances).mean())),
+        "perplexity": float(np.exp(-np.log(probs).mean())),
         "words": int((sentences > CLOSE).sum()),
         "sentences": int((sentences == CLOSE).sum()),
         "unknown": int((sentences == UNKNOWN).sum()),
@@ -81,9 +81,9 @@ class Model:
 class Table:
     """The n-grams of one length.
 
-    An n-gram's number is its place among `keys`, which are sorted: number of its history among
+    An n-gram's number is its index in `keys`, which are sorted: number of its history among
     the n-grams one shorter, times words of the vocabulary, plus its last word. `totals` and
-    `given_away` belong to histories: the sum of their counts, and the share that discounting
+    `given_away` belong to histories: the sum of their counts, and the fraction that discounting
     leaves to the shorter history.
     """
 
@@ -99,7 +99,7 @@ def train(stream: np.ndarray, *, order: int, words: int, begin: int) -> Model:
     keys = np.arange(words)
     counts = np.bincount(stream, minlength=words)
     counts[begin] = 0
-    grams = stream  # at each place, the number of the n-gram that ends there, or -1
+    grams = stream  # at each position, the number of the n-gram that ends there, or -1
     histories, tables = 1, []
     for _ in range(order - 1):
         longer_keys, longer_counts, longer_grams, suffixes = extend(
@@ -117,16 +117,16 @@ def train(stream: np.ndarray, *, order: int, words: int, begin: int) -> Model:
 
 
 def extend(grams: np.ndarray, stream: np.ndarray, *, words: int, begin: int) -> tuple:
-    """The n-grams one longer: keys, counts, which ends at each place, and their suffixes."""
-    places = np.flatnonzero((grams[:-1] >= 0) & (stream[1:] != begin)) + 1
-    keys = grams[places - 1].astype(np.int64) * words + stream[places]
+    """The n-grams one longer: keys, counts, which ends at each position, and their suffixes."""
+    positions = np.flatnonzero((grams[:-1] >= 0) & (stream[1:] != begin)) + 1
+    keys = grams[positions - 1].astype(np.int64) * words + stream[positions]
     by_key = np.argsort(keys)
-    keys, places = keys[by_key], places[by_key]
+    keys, positions = keys[by_key], positions[by_key]
     first = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))
     counts = np.diff(first, append=len(keys))
     longer = np.full(len(stream), -1, np.int32)
-    longer[places] = np.repeat(np.arange(len(first), dtype=np.int32), counts)
-    return keys[first], counts, longer, grams[places[first]]
+    longer[positions] = np.repeat(np.arange(len(first), dtype=np.int32), counts)
+    return keys[first], counts, longer, grams[positions[first]]
 
 
 def make_table(keys: np.ndarray, counts: np.ndarray, *, histories: int, words: int) -> Table:
@@ -153,7 +153,7 @@ def estimate_discounts(counts: np.ndarray) -> np.ndarray:
 
 def probabilities(model: Model, stream: np.ndarray) -> np.ndarray:
     """Of each word but `begin`, given what comes before it in its sentence."""
-    chances = np.full(len(stream), 1 / (model.words - 1))
+    probs = np.full(len(stream), 1 / (model.words - 1))
     histories = np.zeros(len(stream), np.int64)  # the number of what comes before, or -1
     for table in model.tables:
         keys = histories * model.words + stream
@@ -161,14 +161,14 @@ def probabilities(model: Model, stream: np.ndarray) -> np.ndarray:
         grams[grams == len(table.keys)] = 0
         seen = table.keys[grams] == keys
         counts = np.where(seen, table.counts[grams], 0)
-        kept = counts - table.discounts[np.minimum(counts, 3)]
-        mixed = kept / table.totals[histories] + table.given_away[histories] * chances
-        chances = np.where(histories >= 0, mixed, chances)
+        discounted = counts - table.discounts[np.minimum(counts, 3)]
+        mixed = discounted / table.totals[histories] + table.given_away[histories] * probs
+        probs = np.where(histories >= 0, mixed, probs)
         histories = np.append(-1, np.where(seen, grams, -1)[:-1])
-    return chances[stream != model.begin]
+    return probs[stream != model.begin]
 
 
-def as_read(sentences: np.ndarray, *, backward: bool) -> np.ndarray:
+def to_stream(sentences: np.ndarray, *, backward: bool) -> np.ndarray:
     """Sentences that end in CLOSE, with OPEN before each; or all of that from end to start."""
     ends = np.flatnonzero(sentences == CLOSE)
     stream = np.insert(sentences, np.append(0, ends[:-1] + 1), OPEN)

@@ -57,8 +57,8 @@ class BiLM(nn.Module):
     def forward(self, batches: list, states: list) -> tuple[Tensor, list]:
         losses, last_states = [], []
         for lstm, (characters, targets), state in zip(self.lstms, batches, states, strict=True):
-            read, last = lstm(self.encoder(characters), state)
-            losses.append(F.cross_entropy(self.softmax(read).flatten(0, 1), targets.flatten()))
+            outputs, last = lstm(self.encoder(characters), state)
+            losses.append(F.cross_entropy(self.softmax(outputs).flatten(0, 1), targets.flatten()))
             last_states.append(last)
         return 0.5 * (losses[0] + losses[1]), last_states
 
@@ -122,8 +122,8 @@ class LSTMStack(nn.Module):
         last = []
         for index, layer in enumerate(self.layers):
             vectors = F.dropout(vectors, contest.DROPOUT)
-            read, state = layer(vectors, states[index] if states else None)
-            vectors = read + vectors if index else read
+            outputs, state = layer(vectors, states[index] if states else None)
+            vectors = outputs + vectors if index else outputs
             last.append(tuple(part.detach() for part in state))
         return F.dropout(vectors, contest.DROPOUT), last
 

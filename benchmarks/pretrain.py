@@ -93,11 +93,11 @@ def speed_of(trainer: Trainer, steps: int) -> tuple[float, float]:
 
 
 def peers() -> list[tuple[str, Path, Path]]:
-    found = [("straightforward PyTorch", HERE / "plain_trainer.py", Path(sys.executable))]
+    peers = [("straightforward PyTorch", HERE / "plain_trainer.py", Path(sys.executable))]
     bilm_tf = HERE / "peers" / "bilm_tf" / "bin" / "python"
     if bilm_tf.exists():
-        found.append(("bilm-tf", HERE / "bilm_tf_peer.py", bilm_tf))
-    return found
+        peers.append(("bilm-tf", HERE / "bilm_tf_peer.py", bilm_tf))
+    return peers
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Recipes become what the same core-minutes buy: perplexity and parts of speech, as a table.
+"""Compare pretraining settings by what the same core-minutes give: perplexity and POS accuracy.
 
     python benchmarks/english/choose.py CORPUS --minutes 6 [--recipes base "batch size 32"]
 
-The base is the preset `english` with half its batch size, for so short a time has few steps, and a
-rate that falls to a twentieth by the last. Each recipe differs from it in one thing. It learns with
-one thread, from random weights, for as many steps as fill the minutes of processor time, and is
-judged after a quarter, a half and all of them. A recipe that has a line in `--out` is not measured
-again: lines of one table must be of one kind of machine.
+The base is the preset `english` with half its batch size, because so short a run has few steps, and
+a learning rate that falls to a twentieth. Each recipe differs from it in one setting. It is trained
+in one thread, from random weights, for as many steps as fill the minutes of processor time, and
+evaluated after a quarter, a half and all of them. A recipe with a line in `--out` is not measured
+again, so all lines of that file should come from one kind of machine.
 """
 
 import argparse
@@ -61,11 +61,12 @@ RECIPES = {
     "bfloat16": {"precision": "bfloat16"},  # refused by a CPU that does not multiply it
 }
 WARMUP = 0.08  # fraction of the steps
-TIMED = 8  # steps that tell how long one takes, after a first; as often as encoders learn
-JUDGED = (0.25, 0.5, 1.0)  # fractions of the steps after which the perplexity is told
+TIMED = 8  # steps that are timed, after a first; a multiple of encoder_every
+EVALUATED_AT = (0.25, 0.5, 1.0)  # fractions of the steps after which the model is evaluated
 VALID_WORDS = 20_000
-WIDEST = 100_003  # words over which the chance of <UNK> is shared out, to compare vocabularies
-PROBE_SENTENCES = 2000  # to learn parts of speech from
+# The probability of <UNK> is spread over so many words, to compare vocabularies.
+LARGEST_VOCABULARY = 100_003
+PROBE_SENTENCES = 2000  # for training the POS probe
 
 
 def main():
@@ -81,22 +82,23 @@ def main():
     corpus = Corpus.open(chosen.corpus)
     train, dev = (read_conllu(chosen.data / f"pos_ud_ewt/{p}.conllu.xz") for p in ("train", "dev"))
     lines = chosen.out.read_text().splitlines() if chosen.out.exists() else []
-    found = [json.loads(line) for line in lines]
+    measured = [json.loads(line) for line in lines]
     shown = []
     for name in chosen.recipes:
-        asked = {"recipe": name, "minutes": chosen.minutes, "seed": chosen.seed}
-        asked |= what(corpus, RECIPES[name])
-        row = next((row for row in found if asked.items() <= row.items()), None)
+        key = {"recipe": name, "minutes": chosen.minutes, "seed": chosen.seed}
+        key |= recipe_key(corpus, RECIPES[name])
+        row = next((row for row in measured if key.items() <= row.items()), None)
         if row is None:
             try:
-                trainer, curve = learn(corpus, RECIPES[name], 60 * chosen.minutes, chosen.seed)
+                seconds = 60 * chosen.minutes
+                trainer, curve = train_recipe(corpus, RECIPES[name], seconds, chosen.seed)
             except ConfigError as error:
                 print(f"{name}: {error}", file=sys.stderr)
                 continue
-            row = {**asked, "steps": trainer.step, "words": trainer.step * trainer.words_per_step}
+            row = {**key, "steps": trainer.step, "words": trainer.step * trainer.words_per_step}
             row["perplexity"] = curve
             row["widest"] = curve[-1] * math.exp(
-                shared_out(trainer.corpus, held_out(trainer.corpus))
+                cost_of_unknown(trainer.corpus, held_out(trainer.corpus))
             )
             row["pos"] = probe_layers(Embedder(trainer.pretrained), train[:PROBE_SENTENCES], dev)
             with chosen.out.open("a") as file:
@@ -105,14 +107,14 @@ def main():
     show(shown)
 
 
-def what(corpus, changes):
-    """What a recipe is a recipe of, as a file keeps it."""
+def recipe_key(corpus, changes):
+    """The corpus and the settings of a recipe, as its line in the file has them."""
     settings = {**asdict(PRESETS["english"]), **BASE, **changes}
     return json.loads(json.dumps({"corpus": corpus.fingerprint, "settings": settings}))
 
 
-def learn(corpus, changes, seconds, seed):
-    """A run that took about so many seconds of one core, and its perplexities on the way."""
+def train_recipe(corpus, changes, seconds, seed):
+    """Train for about so many seconds of one core; the trainer, and its perplexities on the way."""
     changes = {**BASE, **changes}
     words = changes.pop(VOCABULARY, len(corpus.vocabulary))
     corpus = replace(corpus, vocabulary=Vocabulary(corpus.lexicon[:words]))
@@ -122,10 +124,10 @@ def learn(corpus, changes, seconds, seed):
     started = time.process_time()
     for _ in range(TIMED):
         trial.train_step()
-    steps = max(len(JUDGED), round(seconds * TIMED / (time.process_time() - started)))
+    steps = max(len(EVALUATED_AT), round(seconds * TIMED / (time.process_time() - started)))
     trainer = Trainer(corpus, replace(settings, steps=steps, warmup_steps=round(WARMUP * steps)))
     curve = []
-    for share in JUDGED:
+    for share in EVALUATED_AT:
         while trainer.step < round(share * steps):
             trainer.train_step()
         curve.append(
@@ -140,36 +142,43 @@ def held_out(corpus):
     return corpus.valid[::stride]
 
 
-def shared_out(corpus, sentences):
-    """What a word costs more, in nats, if `<UNK>` has to say which of the WIDEST words is meant.
+def cost_of_unknown(corpus, sentences):
+    """What a word costs more, in nats, if `<UNK>` has to say which word is meant.
 
-    Of the words that a vocabulary lacks, each is as likely as it is common in the training text;
-    those beyond the WIDEST stay one. So vocabularies of different sizes predict the same.
+    The probability of `<UNK>` is spread over the words that the vocabulary lacks, by their
+    frequency in the text; those beyond LARGEST_VOCABULARY stay one. So vocabularies of different
+    sizes predict the same.
     """
     known, counts = len(corpus.vocabulary), corpus.counts.astype(float)
-    counts[UNKNOWN_ID] = counts[WIDEST:].sum() + 1  # held-out text may have any word
-    all_unknown = counts[known:WIDEST].sum() + counts[UNKNOWN_ID]
-    ids = {word: place for place, word in enumerate(corpus.lexicon[:WIDEST])}
+    counts[UNKNOWN_ID] = counts[LARGEST_VOCABULARY:].sum() + 1  # held-out text may have any word
+    all_unknown = counts[known:LARGEST_VOCABULARY].sum() + counts[UNKNOWN_ID]
+    ids = {word: index for index, word in enumerate(corpus.lexicon[:LARGEST_VOCABULARY])}
     nats, predictions = 0.0, 0
     for words in sentences:
         predictions += len(words) + 1
         for word in words:
-            place = ids.get(word, UNKNOWN_ID)
-            if place >= known or place == UNKNOWN_ID:
-                nats -= math.log(counts[place] / all_unknown)
+            word_id = ids.get(word, UNKNOWN_ID)
+            if word_id >= known or word_id == UNKNOWN_ID:
+                nats -= math.log(counts[word_id] / all_unknown)
     return nats / predictions
 
 
 def show(rows):
-    told = ["recipe", "core-minutes", "steps", "words", *(f"perplexity at {s:g}" for s in JUDGED)]
-    told += [f"over {WIDEST:,} words", "parts of speech by layer"]
-    print(f"| {' | '.join(told)} |")
-    print(f"|{' --- |' * len(told)}")
+    names = [
+        "recipe",
+        "core-minutes",
+        "steps",
+        "words",
+        *(f"perplexity at {s:g}" for s in EVALUATED_AT),
+    ]
+    names += [f"over {LARGEST_VOCABULARY:,} words", "parts of speech by layer"]
+    print(f"| {' | '.join(names)} |")
+    print(f"|{' --- |' * len(names)}")
     for row in rows:
         words, pos = f"{row['words'] / 1e6:.2f} million", [f"{100 * p:.1f}" for p in row["pos"]]
         perplexities = [f"{value:.0f}" for value in (*row["perplexity"], row["widest"])]
-        told = [row["recipe"], f"{row['minutes']:g}", f"{row['steps']:,}", words]
-        print(f"| {' | '.join([*told, *perplexities, ', '.join(pos)])} |")
+        cells = [row["recipe"], f"{row['minutes']:g}", f"{row['steps']:,}", words]
+        print(f"| {' | '.join([*cells, *perplexities, ', '.join(pos)])} |")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Recipes are compared by what the same time buys, and measured once."""
+"""The comparison of pretraining settings."""
 
 import json
 import math
@@ -48,51 +48,53 @@ def test_a_recipe_is_measured_once(choose, monkeypatch, tmp_path, capsys):
     recipes = ["--minutes", "0.001", "--recipes", "base", "few words"]
     monkeypatch.setattr(sys, "argv", [*map(str, given), *recipes])
     choose.main()
-    told = capsys.readouterr().out
-    assert told.startswith("| recipe | core-minutes | steps | words | perplexity at 0.25 |")
-    assert told.count("| 0.001 |") == 2
-    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [row["recipe"] for row in found] == ["base", "few words"]
-    assert all(row["words"] == 20 * row["steps"] >= 40 for row in found)
-    assert all(1 < score < 20 for row in found for score in row["perplexity"])
-    assert all(len(row["perplexity"]) == 3 for row in found)
-    base, few = found
+    table = capsys.readouterr().out
+    assert table.startswith("| recipe | core-minutes | steps | words | perplexity at 0.25 |")
+    assert table.count("| 0.001 |") == 2
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["recipe"] for row in rows] == ["base", "few words"]
+    assert all(row["words"] == 20 * row["steps"] >= 40 for row in rows)
+    assert all(1 < score < 20 for row in rows for score in row["perplexity"])
+    assert all(len(row["perplexity"]) == 3 for row in rows)
+    base, few = rows
     assert few["perplexity"][-1] < base["perplexity"][-1]  # most words are <UNK>
     assert base["widest"] == pytest.approx(base["perplexity"][-1])
     assert few["widest"] > few["perplexity"][-1]
-    monkeypatch.setattr(choose, "learn", None)  # nothing is left to learn
+    monkeypatch.setattr(choose, "train_recipe", None)  # nothing is left to train
     choose.main()
-    assert capsys.readouterr().out == told
+    assert capsys.readouterr().out == table
     monkeypatch.setitem(choose.RECIPES, "few words", {choose.VOCABULARY: 7})  # another recipe now
-    with pytest.raises(TypeError):  # nothing can learn it
+    with pytest.raises(TypeError):  # nothing can train it
         choose.main()
 
 
-def test_a_recipe_that_a_machine_refuses_is_told_and_passed_over(choose, monkeypatch, capsys):
+def test_a_recipe_that_the_machine_cannot_run_is_reported_and_skipped(choose, monkeypatch, capsys):
     def refuse(*given):
         raise choose.ConfigError("precision is bfloat16, which this cpu does not multiply")
 
-    monkeypatch.setattr(choose, "learn", refuse)
+    monkeypatch.setattr(choose, "train_recipe", refuse)
     monkeypatch.setattr(choose, "read_conllu", lambda path: [])
     monkeypatch.setattr(choose.Corpus, "open", lambda folder: SimpleNamespace(fingerprint="made"))
     monkeypatch.setattr(sys, "argv", ["choose.py", "corpus", "--recipes", "bfloat16"])
     choose.main()
-    told = capsys.readouterr()
-    assert told.out.startswith("| recipe |")
-    assert "bfloat16: precision is bfloat16, which this cpu" in told.err
+    captured = capsys.readouterr()
+    assert captured.out.startswith("| recipe |")
+    assert "bfloat16: precision is bfloat16, which this cpu" in captured.err
 
 
-def test_vocabularies_of_any_size_share_out_what_they_do_not_know(choose, monkeypatch, tmp_path):
+def test_the_probability_of_unknown_words_is_spread_by_frequency(choose, monkeypatch, tmp_path):
     """<UNK> of four words and a rest costs what it takes to say which is meant."""
     text = [[*"aaaabbcde"]] * 2  # a 8 times, b 4, c, d and e 2 each
     corpus = choose.Corpus.open(make_corpus(tmp_path / "corpus", text))
     assert list(corpus.lexicon[:5]) == ["<S>", "</S>", "<UNK>", "a", "b"]
-    monkeypatch.setattr(choose, "WIDEST", 6)  # a, b, and the first of those that are as common
+    monkeypatch.setattr(
+        choose, "LARGEST_VOCABULARY", 6
+    )  # a, b, and the first of those that are as common
     widest = corpus.lexicon[5]
     known = replace(corpus, vocabulary=choose.Vocabulary(corpus.lexicon[:4]))  # a alone
     lacked = 4 + 2 + (4 + 1)  # b; the first; two others and any word of held-out text
     nats = [math.log(lacked / count) for count in (4, 2, 5)]
-    found = choose.shared_out(known, [["a", "b"], [widest], ["new"]])
-    assert found == pytest.approx(sum(nats) / 7)  # four words and three ends
-    whole = replace(corpus, vocabulary=choose.Vocabulary(corpus.lexicon[:6]))
-    assert choose.shared_out(whole, [["a", "b"], [widest], ["new"]]) == 0
+    cost = choose.cost_of_unknown(known, [["a", "b"], [widest], ["new"]])
+    assert cost == pytest.approx(sum(nats) / 7)  # four words and three ends
+    entire = replace(corpus, vocabulary=choose.Vocabulary(corpus.lexicon[:6]))
+    assert choose.cost_of_unknown(entire, [["a", "b"], [widest], ["new"]]) == 0

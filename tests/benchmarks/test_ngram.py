@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-WORDS = 9  # of the vocabulary, the three marks included
+WORDS = 9  # of the vocabulary, the three special tokens included
 
 
 @pytest.fixture(scope="module")
@@ -15,35 +15,35 @@ def ngram(script):
 
 @pytest.mark.parametrize("order", [1, 2, 3, 5])
 @pytest.mark.parametrize("backward", [False, True])
-def test_probabilities_are_those_of_dictionaries(ngram, order, backward):
-    training, held_out = made_sentences(60, seed=1), made_sentences(20, seed=2)
+def test_probabilities_equal_those_of_a_plain_implementation(ngram, order, backward):
+    training, held_out = random_sentences(60, seed=1), random_sentences(20, seed=2)
     model = train(ngram, training, order=order, backward=backward)
-    stream = ngram.as_read(flat(held_out), backward=backward)
+    stream = ngram.to_stream(flat(held_out), backward=backward)
     expected = [
-        slow.probability(sentence[:place], sentence[place])
-        for slow in [SlowKneserNey([marked(s, backward) for s in training], order)]
+        slow.probability(sentence[:position], sentence[position])
+        for slow in [SlowKneserNey([with_boundaries(s, backward) for s in training], order)]
         # the stream as a whole is read from its end: so are the sentences
-        for sentence in [marked(s, backward) for s in held_out][:: -1 if backward else 1]
-        for place in range(1, len(sentence))
+        for sentence in [with_boundaries(s, backward) for s in held_out][:: -1 if backward else 1]
+        for position in range(1, len(sentence))
     ]
     np.testing.assert_allclose(ngram.probabilities(model, stream), expected, rtol=1e-12)
-    told = ngram.measure(model, flat(held_out), backward=backward)
-    assert told["perplexity"] == pytest.approx(math.exp(-np.mean(np.log(expected))))
-    assert told["words"] == sum(map(len, held_out))
+    result = ngram.measure(model, flat(held_out), backward=backward)
+    assert result["perplexity"] == pytest.approx(math.exp(-np.mean(np.log(expected))))
+    assert result["words"] == sum(map(len, held_out))
 
 
 @pytest.mark.parametrize("sentences", [1, 60, 400])  # KenLM's discounts, then estimated ones
 @pytest.mark.parametrize("order", [1, 3, 5])
 @pytest.mark.parametrize("backward", [False, True])
-def test_chances_of_all_words_sum_to_one(ngram, sentences, order, backward):
-    model = train(ngram, made_sentences(sentences, seed=3), order=order, backward=backward)
+def test_probabilities_of_all_words_sum_to_one(ngram, sentences, order, backward):
+    model = train(ngram, random_sentences(sentences, seed=3), order=order, backward=backward)
     begin, end = (1, 0) if backward else (0, 1)
     words = [end, *range(2, WORDS)]
-    for history in [[], [2], [8, 8, 8, 8, 8], *made_sentences(20, seed=4)]:
+    for history in [[], [2], [8, 8, 8, 8, 8], *random_sentences(20, seed=4)]:
         stream = np.array([[begin, *history, word] for word in words])
-        chances = ngram.probabilities(model, stream.ravel()).reshape(len(words), -1)[:, -1]
-        assert chances.sum() == pytest.approx(1, abs=1e-12)
-        assert chances.min() > 0
+        probs = ngram.probabilities(model, stream.ravel()).reshape(len(words), -1)[:, -1]
+        assert probs.sum() == pytest.approx(1, abs=1e-12)
+        assert probs.min() > 0
 
 
 def test_shards_and_their_text_are_one_corpus(ngram, tmp_path):
@@ -54,8 +54,8 @@ def test_shards_and_their_text_are_one_corpus(ngram, tmp_path):
     shards = ngram.read_corpus(tmp_path, vocabulary)
     assert shards.tolist() == [3, 4, 1, 2, 1, 3, 2, 1]
     assert ngram.read_text(tmp_path / "train.txt", vocabulary).tolist() == shards.tolist()
-    assert ngram.as_read(shards, backward=False).tolist() == [0, 3, 4, 1, 0, 2, 1, 0, 3, 2, 1]
-    assert ngram.as_read(shards, backward=True).tolist() == [1, 2, 3, 0, 1, 2, 0, 1, 4, 3, 0]
+    assert ngram.to_stream(shards, backward=False).tolist() == [0, 3, 4, 1, 0, 2, 1, 0, 3, 2, 1]
+    assert ngram.to_stream(shards, backward=True).tolist() == [1, 2, 3, 0, 1, 2, 0, 1, 4, 3, 0]
 
 
 class SlowKneserNey:
@@ -80,10 +80,10 @@ class SlowKneserNey:
         self.discounts = [None, *map(self.estimate, range(1, order + 1))]
 
     def estimate(self, length):
-        found = Counter(count for gram, count in self.counts.items() if len(gram) == length)
-        if found[1] and found[2] and found[3]:
-            ratio = found[1] / (found[1] + 2 * found[2])
-            lost = [k - (k + 1) * ratio * found[k + 1] / found[k] for k in (1, 2, 3)]
+        numbers = Counter(count for gram, count in self.counts.items() if len(gram) == length)
+        if numbers[1] and numbers[2] and numbers[3]:
+            ratio = numbers[1] / (numbers[1] + 2 * numbers[2])
+            lost = [k - (k + 1) * ratio * numbers[k + 1] / numbers[k] for k in (1, 2, 3)]
             if min(lost) > 0:
                 return [0, *lost]
         return [0, 0.5, 1, 1.5]
@@ -105,19 +105,19 @@ class SlowKneserNey:
 
 
 def train(ngram, sentences, *, order, backward):
-    stream = ngram.as_read(flat(sentences), backward=backward)
+    stream = ngram.to_stream(flat(sentences), backward=backward)
     return ngram.train(stream, order=order, words=WORDS, begin=1 if backward else 0)
 
 
-def made_sentences(count, *, seed):
+def random_sentences(count, *, seed):
     """Sentences in which a word leans on the one before; word 8 is rare."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     sentences = []
     for _ in range(count):
-        sentence = [chance.choice([2, 3, 4])]
-        while chance.random() < 0.8:
-            near = 2 + (sentence[-1] + chance.choice([0, 1, 1, 1, 2])) % (WORDS - 3)
-            sentence.append(8 if chance.random() < 0.02 else near)
+        sentence = [rng.choice([2, 3, 4])]
+        while rng.random() < 0.8:
+            near = 2 + (sentence[-1] + rng.choice([0, 1, 1, 1, 2])) % (WORDS - 3)
+            sentence.append(8 if rng.random() < 0.02 else near)
         sentences.append(sentence)
     return sentences
 
@@ -126,5 +126,5 @@ def flat(sentences):
     return np.array([word for sentence in sentences for word in [*sentence, 1]], np.int32)
 
 
-def marked(sentence, backward):
+def with_boundaries(sentence, backward):
     return [1, *sentence[::-1], 0] if backward else [0, *sentence, 1]

@@ -33,12 +33,12 @@ def sentences_of(corpus):
     """All sentences of the shards, as words."""
     ids = np.concatenate([np.load(shard, mmap_mode="r") for shard in corpus.shards])
     sentences, words = [], []
-    for place in ids:
-        if place == 1:
+    for word_id in ids:
+        if word_id == 1:
             sentences.append(words)
             words = []
         else:
-            words.append(corpus.lexicon[place])
+            words.append(corpus.lexicon[word_id])
     assert not words, "the last sentence has no end"
     return sentences
 

@@ -1,4 +1,4 @@
-"""Settings from a preset, a TOML file, bilm-tf's options, the command line; mistakes are named."""
+"""Settings from a preset, a TOML file, bilm-tf's options and the command line."""
 
 import json
 import re
@@ -47,8 +47,8 @@ def test_presets_are_the_published_sizes(size):
 def test_every_option_of_bilm_tf_has_its_setting(tmp_path):
     path = tmp_path / "options.json"
     path.write_text(json.dumps(BILM_TF))
-    told = read_settings(path, {})
-    assert told == PretrainingSettings(
+    settings = read_settings(path, {})
+    assert settings == PretrainingSettings(
         projection_size=16,
         cell_size=64,
         num_layers=1,
@@ -81,21 +81,21 @@ def test_every_option_of_bilm_tf_has_its_setting(tmp_path):
 def test_a_file_begins_from_a_preset_and_options_come_last(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text('preset = "tiny"\nbatch_size = 8\nlearning_rate = 1\n')
-    told = read_settings(
+    settings = read_settings(
         path, {"batch_size": "12", "filters": "[[1, 4], [2, 6]]", "softmax": "full"}
     )
-    assert (told.projection_size, told.batch_size, told.learning_rate) == (
+    assert (settings.projection_size, settings.batch_size, settings.learning_rate) == (
         PRESETS["tiny"].projection_size,
         12,
         1.0,
     )
-    assert (told.filters, told.softmax) == (((1, 4), (2, 6)), "full")
+    assert (settings.filters, settings.softmax) == (((1, 4), (2, 6)), "full")
 
 
 @pytest.mark.parametrize(
     "settings", [*PRESETS.values(), PretrainingSettings(patience=3, tie_weights=False)]
 )
-def test_what_is_written_is_read_again(settings):
+def test_written_settings_are_read_again(settings):
     assert parse_settings(settings.to_toml(), "here") == settings
 
 

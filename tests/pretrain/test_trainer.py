@@ -482,9 +482,9 @@ def test_skip_epochs_starts_further_on_in_the_text(corpus):
     )
     half = (corpus.words + corpus.sentences) // 2
     targets = [int(whole._streams[0].next_window().targets[0, 0]) for _ in range(2 * half)]
-    start = next(place for place in range(half, 2 * half) if targets[place - 1] == 1)
-    found = [int(later._streams[0].next_window().targets[0, 0]) for _ in range(half // 2)]
-    assert found == targets[start : start + half // 2]
+    start = next(i for i in range(half, 2 * half) if targets[i - 1] == 1)
+    ids = [int(later._streams[0].next_window().targets[0, 0]) for _ in range(half // 2)]
+    assert ids == targets[start : start + half // 2]
     assert later.epoch == 0.5
 
 
@@ -510,9 +510,9 @@ def test_init_from_copies_the_clusters_of_an_adaptive_softmax(corpus, tmp_path):
     new, old = (pretrained.model.softmax.classes for pretrained in (trainer.pretrained, source))
     at = dict(zip(words, source.vocabulary.ids(words).tolist(), strict=True))
     assert at["the"] < 6 <= min(at["owl"], at["dog"])  # owl is in another class now
-    for word, place in (("<S>", 0), ("<UNK>", 2), ("the", 4)):
-        assert torch.equal(new.head.weight[place], old.head.weight[at[word]])
-        assert new.head.bias[place] == old.head.bias[at[word]]
+    for word, word_id in (("<S>", 0), ("<UNK>", 2), ("the", 4)):
+        assert torch.equal(new.head.weight[word_id], old.head.weight[at[word]])
+        assert new.head.bias[word_id] == old.head.bias[at[word]]
     assert torch.equal(new.head.weight[3], before["classes.head.weight"][3])
     assert torch.equal(new.head.weight[5:], old.head.weight[6:])
     assert torch.equal(new.tail[0][0].weight, old.tail[0][0].weight)

@@ -42,7 +42,7 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: str | Path) -> "Corpus":
-        """The corpus in a folder; FormatError where it is not whole."""
+        """The corpus in a folder; FormatError if it is damaged."""
         folder = Path(folder)
         path = folder / "corpus.json"
         if not path.is_file():
