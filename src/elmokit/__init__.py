@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from elmokit.scoring import perplexity as perplexity
     from elmokit.whitening import Whitening as Whitening
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULE_OF = {
     "BiLM": "model.bilm",
