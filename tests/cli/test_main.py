@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -116,6 +117,13 @@ def test_the_options_of_load_have_its_defaults():
     for name, (_, default) in options._LOAD_OPTIONS.items():
         if name != "model":
             assert defaults[name].default == default, name
+
+
+def test_states_and_precisions_are_those_of_load():
+    hints = get_type_hints(elmokit.load)
+    for name in ("state", "precision"):
+        choices, _ = get_args(options._LOAD_OPTIONS[name][0])
+        assert get_args(choices) == get_args(hints[name])
 
 
 @pytest.mark.parametrize("module", ["elmokit", "elmokit.cli"])

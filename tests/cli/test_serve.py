@@ -78,6 +78,7 @@ def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started
     assert process.stderr.read() == "answering what waits; once more ends at once\n"
 
 
+@pytest.mark.full
 @_SHARED
 def test_a_service_of_several_processes_ends_with_its_last_answer(started):
     process, url = started("--batch-wait-milliseconds", "2000", reading=("--processes", "2"))
@@ -94,6 +95,7 @@ def test_a_service_of_several_processes_ends_with_its_last_answer(started):
     wait_until(lambda: not any(map(is_running, family)))
 
 
+@pytest.mark.full
 @_SHARED
 def test_the_processes_of_a_service_that_is_killed_have_no_port_and_end(started):
     process, url = started(reading=("--processes", "2"))
@@ -119,6 +121,7 @@ def _family(number):
     return [found for child in map(int, own) for found in (child, *_family(child))]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_the_model_is_loaded_ends_the_service(tmp_path, number):
     os.mkfifo(tmp_path / "model")  # loading waits for what nobody writes

@@ -120,6 +120,7 @@ def test_texts_and_pairs_are_labelled(elmo, train):
     assert asked[0] == said  # what was asked before it
 
 
+@pytest.mark.full
 def test_a_bilm_may_first_read_the_text_to_learn_from(elmo, train, place):
     (place / "words").mkdir()
     speaker = make_folder(place / "words", softmax_words=9)
@@ -172,6 +173,7 @@ def test_stdin_is_read_once(elmo, place):
     failed(elmo("train", "texts", *files), "both -, but stdin can be read only once")
 
 
+@pytest.mark.full
 def test_a_bilm_that_does_not_know_its_words_is_used_as_it_is(elmo, place):
     (place / "words").mkdir()
     speaker = make_folder(place / "words", softmax_words=9)
@@ -235,6 +237,7 @@ def test_roles_are_found_of_the_word_between_stars(elmo, train, place):
     assert said["sentences"] == [["Cats", "ate", ",", "he", "said", "."]]
 
 
+@pytest.mark.full
 def test_questions_are_answered_from_a_text(elmo, train, place):
     def paragraph(number, name):
         text = f"the cat sleeps in {name}"
@@ -259,6 +262,7 @@ def test_questions_are_answered_from_a_text(elmo, train, place):
     assert json.loads(succeeded(said))["answer"] == "Oslo"
 
 
+@pytest.mark.full
 def test_mentions_are_grouped(elmo, train, place):
     row = "x 0 0 {} {}\n".format
 
@@ -300,6 +304,7 @@ def test_layers_are_probed(elmo, place, model_folder, monkeypatch):
     assert "layer 0  1.0000" in succeeded(elmo("probe", "pos", "pos", "-m", model_folder))
 
 
+@pytest.mark.full
 def test_senses_are_chosen_by_those_of_tagged_text(elmo, place, model_folder):
     word = "<wf cmd=done pos=NN lemma=art wnsn=1 lexsn=1:06:00::>art</wf>\n"
     inner = f'<p pnum="1">\n<s snum="1">\n{word}</s>\n</p>\n'

@@ -27,11 +27,14 @@ from typer.models import OptionInfo, ParameterInfo
 import elmokit
 from elmokit.errors import InputError
 from elmokit.files import COMPRESSED_SIGNATURES, STDIN, TextFile, read_lines
+from elmokit.tokenizers import TOKENIZERS
 
 if TYPE_CHECKING:
     from elmokit.embedder import Embedder
 
 Command = Callable[..., None]
+
+TOKENIZER_NAMES = "|".join(TOKENIZERS)
 
 Source = Annotated[
     str | None,
@@ -46,7 +49,7 @@ Text = Annotated[
 Tokenizer = Annotated[
     str | None,
     typer.Option(
-        metavar="moses|moses-LANGUAGE|spaces|characters",
+        metavar=TOKENIZER_NAMES,
         help="How raw text is split into sentences and words.",
         show_default="as the model's training text was",
     ),
@@ -83,7 +86,7 @@ _LOAD_OPTIONS: dict[str, tuple[Any, Any]] = {
         Annotated[
             str | None,
             typer.Option(
-                metavar="moses|moses-LANGUAGE|spaces|characters",
+                metavar=TOKENIZER_NAMES,
                 help="How raw text is split into sentences and words.",
                 show_default="as the model's training text was",
                 rich_help_panel="Model",
@@ -261,39 +264,28 @@ def _settings_parameters(record: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(type(record))
     for setting in fields(record):
         hint, default = hints[setting.name], getattr(record, setting.name)
-        option = setting.name.replace("_", "-")
-        metavar = setting.metadata.get("metavar")
-        declared = f"--{option}"
+        names, metavar = "--" + setting.name.replace("_", "-"), None
         if hint is bool:
-            declared += f"/--no-{option}"
+            names += names.replace("--", "/--no-", 1)
             default = "yes" if default else "no"
         elif get_origin(hint) is tuple:
-            hint = str
-            metavar = (
-                metavar or "'[[N, N], ...]'" if default and type(default[0]) is tuple else "N,N"
-            )
-            default = (
-                json.dumps(default).replace(" ", "")
-                if metavar[0] == "'"
-                else ",".join(map(str, default))
-            )
-        elif choices := setting.metadata.get("choices"):
-            metavar = "|".join(choices)
-        default = "none" if default == "" else default
+            pairs = get_origin(get_args(hint)[0]) is tuple
+            hint, metavar = str, "'[[N, N], ...]'" if pairs else "N,N"
+            default = json.dumps(default) if pairs else ",".join(map(str, default))
+        elif setting.name == "tokenizer":
+            metavar = TOKENIZER_NAMES
+        info = typer.Option(
+            names,
+            metavar=metavar,
+            help=f"{setting.metadata['help']} [default: {'none' if default == '' else default}]",
+            show_default=False,
+            rich_help_panel="Settings",
+        )
         yield inspect.Parameter(
             setting.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=None,
-            annotation=Annotated[
-                hint | None,
-                typer.Option(
-                    declared,
-                    metavar=metavar,
-                    help=f"{setting.metadata['help']} [default: {default}]",
-                    show_default=False,
-                    rich_help_panel="Settings",
-                ),
-            ],
+            annotation=Annotated[hint | None, info],
         )
 
 

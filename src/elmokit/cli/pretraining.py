@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import elmokit
-from elmokit.cli.options import CORPUS_HELP, resumable, takes_settings, tell
+from elmokit.cli.options import CORPUS_HELP, TOKENIZER_NAMES, resumable, takes_settings, tell
 
 if TYPE_CHECKING:
     from elmokit.pretrain.settings import PretrainingSettings
@@ -24,7 +24,7 @@ def prepare(
     tokenizer: Annotated[
         str,
         typer.Option(
-            metavar="moses|moses-LANGUAGE|spaces|characters",
+            metavar=TOKENIZER_NAMES,
             help="How raw text is split into sentences and words.",
         ),
     ] = "moses",

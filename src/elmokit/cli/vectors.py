@@ -7,6 +7,7 @@ import typer
 
 import elmokit
 from elmokit.cli.options import (
+    TOKENIZER_NAMES,
     Layers,
     Load,
     Source,
@@ -61,9 +62,7 @@ def embed(
     ] = "float32",
     tokenizer: Annotated[
         str,
-        typer.Option(
-            metavar="spaces|moses|moses-LANGUAGE|characters", help="How a line is split into words."
-        ),
+        typer.Option(metavar=TOKENIZER_NAMES, help="How a line is split into words."),
     ] = "spaces",
     batch_size: Annotated[
         int,
