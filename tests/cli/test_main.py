@@ -13,6 +13,7 @@ import pytest
 
 import elmokit
 from elmokit.cli import options
+from elmokit.pooling import POOLINGS
 from elmokit.tasks.catalog import TASKS
 from typed import TEXT, WAYS, failed, given_by, succeeded
 
@@ -73,14 +74,14 @@ def test_help_lists_every_command_in_groups_without_importing_torch():
 
 
 @pytest.mark.parametrize(("command", "choices"), [
-    ("encode", ["mean|max|first|last", "zero|carry|warm", "float32|half|int8", "moses|"]),
+    ("encode", ["|".join(POOLINGS), "zero|carry|warm", "float32|half|int8", "moses|"]),
     ("predict", ["Keep <S>, </S> and <UNK> among"]),
     ("prepare", ["<S>, </S> and <UNK> included", "moses|moses-LANGUAGE|spaces|characters"]),
     ("pretrain", ["tiny|small|medium|original|english", "adagrad|adamw", "default: 128", "--no-"]),
     ("train", list(TASKS)),
     ("train pos", ["none|input|output|both", "default: 0.3"]),
     ("index", ["elmokit[search]"]),
-    ("index build", ["zca|top|centre|none", "auto|flat|hnsw|ivf"]),
+    ("index build", ["|".join(POOLINGS), "zca|top|centre|none", "auto|flat|hnsw|ivf"]),
 ])  # fmt: skip
 def test_help_lists_choices_and_shows_brackets(elmo, command, choices, monkeypatch):
     monkeypatch.setenv("COLUMNS", "250")

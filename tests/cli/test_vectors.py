@@ -49,6 +49,8 @@ def test_encode_prints_rows_or_writes_a_file(elmo, folder, speaker, text, tmp_pa
     assert succeeded(done) == ""
     expected = speaker.encode(text.read_text().splitlines(), layers="top", pooling="max")
     np.testing.assert_allclose(np.load(target), expected, atol=2e-6)
+    succeeded(elmo("encode", text, "-o", tmp_path / "n.npy", "-m", folder, "--normalize"))
+    assert np.linalg.norm(np.load(tmp_path / "n.npy"), axis=1) == pytest.approx(1)
 
 
 def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
@@ -72,4 +74,5 @@ def test_wrong_usage_exits_with_2(elmo, text, tmp_path):
     failed(elmo("embed", text, out, "--dtype", "int8"), "int8", code=2)
     failed(elmo("embed", text, out, "--top", "--all"), "choose one of --all, --top", code=2)
     failed(elmo("embed", text, out, "--top", "--layers", "0"), "choose one of", code=2)
+    failed(elmo("encode", text, "--layers", "0,2"), "'0,2' is several vectors", code=2)
     failed(elmo("embed", text, out, "--layers", "a"), "'a': expected all, top, mean", code=2)

@@ -141,6 +141,9 @@ def encode(
     pooling: Annotated[
         str, typer.Option(help="How the vectors of words become one vector of the text.")
     ] = "mean",
+    normalize: Annotated[
+        bool, typer.Option("--normalize", help="Scale every vector to length 1.")
+    ] = False,
     text: Text = None,
 ) -> None:
     """Compute one vector for each text: a line of numbers on stdout, or a row of a file.
@@ -149,10 +152,14 @@ def encode(
     """
     if target is not None:
         elmokit.check_table(target)
+    chosen = parse_layers(layers)
+    if chosen == "all" or isinstance(chosen, list):
+        raise typer.BadParameter(
+            f"{layers!r} is several vectors for a text; expected mean, top, concat or a number",
+            param_hint="--layers",
+        )
     with lines_of(source, text) as lines:
         vectors = load().encode(
-            lines,
-            layers=parse_layers(layers),
-            pooling=pooling,
+            lines, layers=chosen, pooling=pooling, normalize_embeddings=normalize
         )
     elmokit.write_vectors(vectors, target)
