@@ -141,9 +141,9 @@ def measure_store(
         built = time.perf_counter() - started
         megabytes = path.stat().st_size / 1e6
     started = time.perf_counter()
-    found = np.concatenate([store.search(query[None], K)[1] for query in queries])  # one by one
+    ids = np.concatenate([store.search(query[None], K)[1] for query in queries])  # one by one
     seconds = time.perf_counter() - started
-    return figures(found, exact, seconds=seconds, built=built, megabytes=megabytes), found
+    return figures(ids, exact, seconds=seconds, built=built, megabytes=megabytes), ids
 
 
 def measure_database(
@@ -167,31 +167,29 @@ def measure_database(
         size = "SELECT pg_total_relation_size('{s}.vectors'::regclass)"
         ((num_bytes,),) = database.query(size)
         started = time.perf_counter()
-        found = np.array(
-            [[hit.passage.line for hit in store.nearest(query, K)] for query in queries]
-        )
+        ids = np.array([[hit.passage.line for hit in store.nearest(query, K)] for query in queries])
         seconds = time.perf_counter() - started
     finally:
         store.close()
         database.execute("DROP SCHEMA {s} CASCADE")
         database.close()
-    row = figures(found, exact, seconds=seconds, built=built, megabytes=num_bytes / 1e6)
-    return row, found
+    row = figures(ids, exact, seconds=seconds, built=built, megabytes=num_bytes / 1e6)
+    return row, ids
 
 
 def figures(
-    found: npt.NDArray[np.int64],
+    ids: npt.NDArray[np.int64],
     exact: npt.NDArray[np.int64] | None,
     *,
     seconds: float,
     built: float,
     megabytes: float,
 ) -> dict[str, object]:
-    exact = found if exact is None else exact
-    recall = np.mean([len({*a} & {*b}) / len(b) for a, b in zip(found, exact, strict=True)])
+    exact = ids if exact is None else exact
+    recall = np.mean([len({*a} & {*b}) / len(b) for a, b in zip(ids, exact, strict=True)])
     return {
         f"recall@{K}": round(float(recall), 4),
-        "queries a second": round(len(found) / seconds, 1),
+        "queries a second": round(len(ids) / seconds, 1),
         "seconds to build": round(built, 2),
         "MB": round(megabytes, 1),
     }

@@ -16,7 +16,7 @@ _tests = count()
 
 
 @pytest.fixture(params=["folder", "database"])
-def place(request, tmp_path):
+def location(request, tmp_path):
     """Where the indexes of a test go, by name: in a folder, or in a database."""
     if request.param == "folder":
         return lambda name: tmp_path / name

@@ -242,13 +242,13 @@ def test_a_killed_build_is_resumed_and_ends_with_the_same_bytes(model_folder, tm
     with pytest.raises(InputError, match="was started with pooling mean, now max"):
         Index.build(target, [str(text)], model, pooling="max")
     assert all(path.stat().st_mtime_ns == changed for path, changed in written.items())
-    uninterrupted = Index.build(tmp_path / "whole", [str(text)], model)
+    uninterrupted = Index.build(tmp_path / "uninterrupted", [str(text)], model)
     resumed = Index.build(target, [str(text)], model)
     with uninterrupted, resumed:
         assert len(resumed) == len(uninterrupted) == 300
         assert resumed.search("line 9 of it", k=50) == uninterrupted.search("line 9 of it", k=50)
     for name in ("vectors.faiss", "whitening.npy", "index.json"):
-        assert (target / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+        assert (target / name).read_bytes() == (tmp_path / "uninterrupted" / name).read_bytes()
     assert not [*target.glob("parts*"), *target.glob("building.json")]
 
 

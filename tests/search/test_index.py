@@ -27,14 +27,14 @@ def text(tmp_path):
 
 
 @pytest.fixture
-def index(model, text, place):
-    with Index.build(place("index"), [str(text)], model) as built:
+def index(model, text, location):
+    with Index.build(location("index"), [str(text)], model) as built:
         yield built
 
 
 @pytest.fixture
-def word_index(model, text, place):
-    with Index.build(place("words"), [str(text)], model, unit="words", layers="top") as built:
+def word_index(model, text, location):
+    with Index.build(location("words"), [str(text)], model, unit="words", layers="top") as built:
         yield built
 
 
@@ -53,9 +53,9 @@ def test_a_passage_is_nearest_to_itself(index):
 
 @pytest.mark.parametrize("layers", ["mean", "top", "concat", 0])
 @pytest.mark.parametrize("way", ["zca", "none"])
-def test_search_agrees_with_brute_force_over_encode(model, text, place, layers, way):
+def test_search_agrees_with_brute_force_over_encode(model, text, location, layers, way):
     with Index.build(
-        place("i"), [str(text)], model, unit="paragraphs", layers=layers, whitening=way
+        location("i"), [str(text)], model, unit="paragraphs", layers=layers, whitening=way
     ) as index:
         vectors = model.encode([*LINES, "a violin"], layers=layers)
         if way == "none":
@@ -68,15 +68,15 @@ def test_search_agrees_with_brute_force_over_encode(model, text, place, layers, 
         np.testing.assert_allclose([hit.score for hit in hits], -np.sort(-cosines), atol=5e-3)
 
 
-def test_an_opened_index_gives_the_same_hits(index, model, place):
+def test_an_opened_index_gives_the_same_hits(index, model, location):
     before = index.search("a late violin")
-    with Index.open(place("index"), model) as opened:
+    with Index.open(location("index"), model) as opened:
         assert opened.search("a late violin") == before
         assert len(opened) == 6
         assert opened.config == index.config
 
 
-def test_files_are_added_and_passages_deleted(index, model, place, tmp_path):
+def test_files_are_added_and_passages_deleted(index, model, location, tmp_path):
     new = tmp_path / "new.txt"
     new.write_text("Quite another thing! The end.\n")
     assert index.add([str(new)]) == 2
@@ -85,7 +85,7 @@ def test_files_are_added_and_passages_deleted(index, model, place, tmp_path):
     hit = index.search("Quite another thing!", k=1)[0]
     assert hit.passage.text == "Quite another thing!"
     index.delete([hit.passage.id])
-    with Index.open(place("index"), model) as opened:
+    with Index.open(location("index"), model) as opened:
         for each in (index, opened):
             assert "Quite another thing!" not in texts_of(each.search("Quite another thing!"))
             assert len(each) == 7
@@ -100,19 +100,21 @@ def test_files_are_added_and_passages_deleted(index, model, place, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["flat", "hnsw"])
-def test_every_kind_of_index_is_opened_changed_and_opened_again(model, text, place, tmp_path, kind):
-    Index.build(place("i"), [str(text)], model, kind=kind).close()
+def test_every_kind_of_index_is_opened_changed_and_opened_again(
+    model, text, location, tmp_path, kind
+):
+    Index.build(location("i"), [str(text)], model, kind=kind).close()
     (tmp_path / "new.txt").write_text("Quite another thing!\n")
-    with Index.open(place("i"), model) as index:
+    with Index.open(location("i"), model) as index:
         index.add([str(tmp_path / "new.txt")])
         index.delete([1])
-    with Index.open(place("i"), model) as index:
+    with Index.open(location("i"), model) as index:
         assert index.config.kind == kind
         assert texts_of(index.search("Quite another thing!", k=1)) == ["Quite another thing!"]
         assert "He will play the violin." not in texts_of(index.search(LINES[0], k=20))
 
 
-def test_a_failed_add_leaves_the_index_unchanged(index, model, place, tmp_path):
+def test_a_failed_add_leaves_the_index_unchanged(index, model, location, tmp_path):
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"A good line that is far away from the bad one.\n" * 3 + b"\xff\n")
     model.tokens_per_batch = 1  # the good lines are added before the bad one is met
@@ -122,7 +124,7 @@ def test_a_failed_add_leaves_the_index_unchanged(index, model, place, tmp_path):
     assert index.search("a bad line", k=20) == before
     bad.write_bytes(b"A good line.\n")
     index.add([str(bad)])
-    with Index.open(place("index"), model) as opened:
+    with Index.open(location("index"), model) as opened:
         assert texts_of(opened.search("A good line.", k=1)) == ["A good line."]
         assert len(opened.search("A good line.", k=50)) == 7
 
@@ -160,43 +162,43 @@ def test_queries_that_do_not_fit_the_index_are_refused(index, word_index):
         word_index.search_word("plays", "We play.")
 
 
-def test_another_model_is_refused(index, place, tmp_path):
+def test_another_model_is_refused(index, location, tmp_path):
     (tmp_path / "other").mkdir()
     other = elmokit.load(make_folder(tmp_path / "other", size=1.1))
     with pytest.raises(InputError, match="index: built with another model") as refused:
-        Index.open(place("index"), other)
+        Index.open(location("index"), other)
     assert "\n" not in str(refused.value)
 
 
-def test_a_carried_state_is_refused(text, place, model_folder):
+def test_a_carried_state_is_refused(text, location, model_folder):
     carrying = elmokit.load(model_folder, state="carry")
     with pytest.raises(InputError, match="vectors depend on the text before"):
-        Index.build(place("i"), [str(text)], carrying)
+        Index.build(location("i"), [str(text)], carrying)
 
 
-def test_a_build_without_words_leaves_nothing(model, place, tmp_path):
+def test_a_build_without_words_leaves_nothing(model, location, tmp_path):
     (tmp_path / "empty.txt").write_text("\n \n")
     with pytest.raises(InputError, match=r"empty.txt: no words found"):
-        Index.build(place("i"), [str(tmp_path / "empty.txt")], model)
+        Index.build(location("i"), [str(tmp_path / "empty.txt")], model)
     with pytest.raises(InputError, match="no index there; build one first"):
-        Index.open(place("i"), model)
+        Index.open(location("i"), model)
 
 
-def test_unknown_layers_are_refused_before_anything_is_made(model, text, place):
+def test_unknown_layers_are_refused_before_anything_is_made(model, text, location):
     with pytest.raises(InputError, match="layer 7 was asked for"):
-        Index.build(place("i"), [str(text)], model, layers=7)
+        Index.build(location("i"), [str(text)], model, layers=7)
     with pytest.raises(InputError, match="no index there; build one first"):
-        Index.open(place("i"), model)
+        Index.open(location("i"), model)
 
 
-def test_an_index_is_not_overwritten(index, model, text, place):
+def test_an_index_is_not_overwritten(index, model, text, location):
     with pytest.raises(OutputError, match="an index already; add to it, or"):
-        Index.build(place("index"), [str(text)], model)
+        Index.build(location("index"), [str(text)], model)
     assert len(index) == 6
 
 
-def test_only_one_process_changes_an_index_at_a_time(index, model, place):
-    with Index.open(place("index"), model) as other:
+def test_only_one_process_changes_an_index_at_a_time(index, model, location):
+    with Index.open(location("index"), model) as other:
         with (
             other.store.changing(),
             pytest.raises(
@@ -230,12 +232,12 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("unit", ["paragraphs", "words"])
-def test_any_text_is_stored_unchanged(model, place, tmp_path, unit):
+def test_any_text_is_stored_unchanged(model, location, tmp_path, unit):
     path = tmp_path / "it's a “file” %s.txt"
     path.write_bytes("".join(f"{line}\n" for line in HOSTILE[:3]).encode())
     new = tmp_path / "北京.txt"
     new.write_bytes("".join(f"{line}\n" for line in HOSTILE[3:]).encode())
-    with Index.build(place("hostile"), [str(path)], model, unit=unit) as index:
+    with Index.build(location("hostile"), [str(path)], model, unit=unit) as index:
         index.add([str(new)])
         with index.store.changing():
             pass  # nothing was changed
@@ -253,33 +255,33 @@ def test_any_text_is_stored_unchanged(model, place, tmp_path, unit):
         assert len(index) > 0
 
 
-def test_a_text_that_changed_during_a_build_is_refused(model, place, tmp_path):
+def test_a_text_that_changed_during_a_build_is_refused(model, location, tmp_path):
     text, times = tmp_path / "text.txt", (1_000_000_000, 1_000_000_000)
     text.write_bytes(b"One good line is here.\n" * 9 + b"\xff\n")
     os.utime(text, times)
     model.tokens_per_batch = 1
     with pytest.raises(InputError, match="line 10: not UTF-8"):
-        Index.build(place("i"), [str(text)], model)
+        Index.build(location("i"), [str(text)], model)
     text.write_bytes(b"One new! line is here.\n" * 9 + b"x\n")
     os.utime(text, times)  # the same size, the same age
     with pytest.raises(InputError, match=r"passage [0-9]+ of the text differs"):
-        Index.build(place("i"), [str(text)], model)
+        Index.build(location("i"), [str(text)], model)
     text.write_bytes(b"One good line is here.\n" * 9 + b"x\n")
     os.utime(text, times)
-    with Index.build(place("i"), [str(text)], model) as index:
+    with Index.build(location("i"), [str(text)], model) as index:
         assert len(index) == 10
 
 
-def test_the_info_of_an_index_needs_no_model(index, word_index, model, text, place):
-    info = read_index_info(place("index"))
+def test_the_info_of_an_index_needs_no_model(index, word_index, model, text, location):
+    info = read_index_info(location("index"))
     assert (info.name, info.config, info.dim) == (index.name, index.config, model.dim)
     assert (info.passages, info.vectors, info.files) == (6, 6, 1)
     assert info.size_bytes > 6 * 2 * model.dim
-    words = read_index_info(place("words"))
+    words = read_index_info(location("words"))
     assert words.config.unit == "words"
     assert words.vectors > words.passages == 6
     with pytest.raises(InputError, match="no index there; build one first"):
-        read_index_info(place("none"))
+        read_index_info(location("none"))
 
 
 def test_an_index_has_a_repr(index):

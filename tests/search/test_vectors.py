@@ -57,7 +57,7 @@ def test_an_index_without_a_start_state_has_zero(model_folder, model, text, tmp_
         Index.open(tmp_path / "index", elmokit.load(model_folder, state="warm"))
 
 
-def test_a_build_is_resumed_in_its_own_precision_only(model_folder, place, tmp_path):
+def test_a_build_is_resumed_in_its_own_precision_only(model_folder, location, tmp_path):
     path = tmp_path / "text.txt"
     path.write_bytes(b"One good line is here.\n" * 9 + b"\xff\n")
     for precision, refused in [
@@ -66,7 +66,7 @@ def test_a_build_is_resumed_in_its_own_precision_only(model_folder, place, tmp_p
     ]:
         model = elmokit.load(model_folder, precision=precision, tokens_per_batch=1)
         with pytest.raises(InputError, match=refused):
-            Index.build(place("index"), [str(path)], model)
+            Index.build(location("index"), [str(path)], model)
 
 
 @pytest.mark.parametrize("unit", ["sentences", "paragraphs", "words"])
