@@ -52,7 +52,7 @@ def test_an_index_has_idf_pooling_where_the_model_has_a_vocabulary(tmp_path):
         np.testing.assert_allclose(vector, index.whitening.transform(mean[None])[0], atol=1e-5)
     (folder / "vocab.txt").unlink()
     with pytest.raises(
-        InputError, match="index: its pooling is 'idf', but the model has no vocabulary"
+        InputError, match="index: pooling 'idf' needs a vocabulary"
     ):
         Index.open(tmp_path / "index", elmokit.load(folder))
 
@@ -61,6 +61,6 @@ def test_an_index_has_mean_pooling_where_the_model_has_no_vocabulary(model, tmp_
     (tmp_path / "text.txt").write_text("A zebra\n")
     with Index.build(tmp_path / "index", [str(tmp_path / "text.txt")], model) as index:
         assert index.config.pooling == "mean"
-    with pytest.raises(InputError, match="no vocabulary to take word frequencies"):
+    with pytest.raises(InputError, match="other: pooling 'idf' needs a vocabulary"):
         Index.build(tmp_path / "other", [str(tmp_path / "text.txt")], model, pooling="idf")
     assert not (tmp_path / "other").exists()

@@ -50,12 +50,10 @@ class IndexConfig:
                 f"{name}: built with another model (fingerprint {self.model[:12]}, this one has "
                 f"{fingerprint[:12]}); load the model that built it"
             )
-        if self.pooling == "idf" and embedder.pretrained.vocabulary is None:
-            raise InputError(
-                f"{name}: its pooling is 'idf', but the model has no vocabulary to take word "
-                "frequencies from; put the vocabulary beside the weights, or choose another pooling"
-            )
-        get_pooling(self.pooling, embedder.pretrained.vocabulary)  # refuses unknown names
+        try:
+            get_pooling(self.pooling, embedder.pretrained.vocabulary)
+        except InputError as error:
+            raise InputError(f"{name}: {error}") from None
         if (state := start_state(embedder)) != self.state:
             raise InputError(
                 f"{name}: built with state {self.state!r}, but the model was loaded with "
