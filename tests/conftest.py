@@ -7,7 +7,7 @@ from hypothesis import settings
 
 import elmokit
 from databases import start_server
-from made import make_folder
+from random_models import make_folder
 
 # Examples are chosen by the test's name alone: a run that passed yesterday passes today.
 settings.register_profile("elmokit", derandomize=True, deadline=None, max_examples=30)

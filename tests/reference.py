@@ -1,6 +1,6 @@
-"""A slow second opinion: the arithmetic of bilm-tf's files, in NumPy float64, word by word.
+"""A reference implementation of bilm-tf's models in NumPy float64, word by word.
 
-Written from the description of the files alone; it shares no code with the package.
+Slow, and written from the description of the files alone: it shares no code with the package.
 """
 
 import math
@@ -34,15 +34,15 @@ class Reference:
         return np.stack(both)[:, 1:-1], state
 
     def scores(self, sentences, *, carry=False):
-        """For each sentence, the log-probabilities of its words and of the mark at the end.
+        """For each sentence, the log-probabilities of its words and of the boundary at the end.
 
-        A pair, forward and backward; with one reader only the first.
+        A pair, forward and backward; with one direction only the first.
         """
-        found = []
+        scores_by_direction = []
         for direction in range(self.directions):
             start, end = ("<S>", "</S>") if direction == 0 else ("</S>", "<S>")
             state = {}
-            found.append([])
+            scores_by_direction.append([])
             for sentence in sentences:
                 if not carry:
                     state = {}
@@ -55,8 +55,8 @@ class Reference:
                     for vector, target in zip(vectors, [*order, end], strict=True)
                 ]
                 words = numbers[:-1] if direction == 0 else numbers[:-1][::-1]
-                found[-1].append(np.array([*words, numbers[-1]]))
-        return [*zip(*found, strict=True)]
+                scores_by_direction[-1].append(np.array([*words, numbers[-1]]))
+        return [*zip(*scores_by_direction, strict=True)]
 
     def log_probabilities(self, vector):
         logits = self.weights["softmax/W"] @ vector + self.weights["softmax/b"]
@@ -71,15 +71,15 @@ class Reference:
             known = word if word in self.vocabulary else "<UNK>"
             return weights["embedding"][self.vocabulary.index(known)]
         cnn = self.options["char_cnn"]
-        characters = [weights["char_embed"][c] for c in self.spell(word)]
+        characters = [weights["char_embed"][c] for c in self.character_ids(word)]
         features = []
         for k, (width, _) in enumerate(cnn["filters"]):
             kernel, bias = weights[f"CNN/W_cnn_{k}"][0], weights[f"CNN/b_cnn_{k}"]
-            seen = [
+            windows = [
                 sum(characters[t + j] @ kernel[j] for j in range(width)) + bias
                 for t in range(len(characters) - width + 1)
             ]
-            best = np.max(seen, 0)
+            best = np.max(windows, 0)
             features.append(np.maximum(best, 0) if cnn["activation"] == "relu" else np.tanh(best))
         x = np.concatenate(features)
         for k in range(cnn.get("n_highway") or 0):
@@ -91,16 +91,16 @@ class Reference:
             x = x @ weights["CNN_proj/W_proj"] + weights["CNN_proj/b_proj"]
         return x
 
-    def spell(self, word):
-        mark = CHARACTERS_BEFORE_SHIFT
-        width = self.options["char_cnn"].get("max_characters_per_token", 50)
-        inner = list(word.encode("utf-8", "ignore"))[: width - 2]
+    def character_ids(self, word):
+        ids = CHARACTERS_BEFORE_SHIFT
+        max_characters = self.options["char_cnn"].get("max_characters_per_token", 50)
+        inner = list(word.encode("utf-8", "ignore"))[: max_characters - 2]
         if word == "<S>":
-            inner = [mark["bos"]]
+            inner = [ids["bos"]]
         if word == "</S>":
-            inner = [mark["eos"]]
-        row = [mark["bow"], *inner, mark["eow"]]
-        return row + [mark["pad"]] * (width - len(row))
+            inner = [ids["eos"]]
+        row = [ids["bow"], *inner, ids["eow"]]
+        return row + [ids["pad"]] * (max_characters - len(row))
 
     def lstm(self, vectors, direction, layer, state):
         lstm = self.options["lstm"]

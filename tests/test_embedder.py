@@ -15,7 +15,7 @@ from elmokit.config import SIZES
 from elmokit.errors import FormatError, InputError
 from elmokit.model.bilm import LanguageModel
 from elmokit.pooling import POOLINGS, idf_weights, register_pooling
-from made import make_folder
+from random_models import make_folder
 
 PROSE = [
     "The old man sat on the bank of the river and watched the boats .",

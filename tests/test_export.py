@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import elmokit
-from made import make_folder, make_pair
+from random_models import make_folder, make_pair
 
 SENTENCES = [["word1", "cat", "word2"], [], ["word3"] * 7]
 

@@ -5,7 +5,7 @@ import pytest
 
 import elmokit
 from bigram import bigram_model
-from made import make_folder
+from random_models import make_folder
 
 SENTENCES = ["the cat sat", "the dog ran", "a bird flew away"]
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import elmokit
-from made import make_folder
+from random_models import make_folder
 
 WORDS = [f"word{k}" for k in range(6)]
 

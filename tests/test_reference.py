@@ -1,10 +1,8 @@
-"""The package agrees with an independent implementation, on models of every shape."""
-
 import numpy as np
 import pytest
 
 import elmokit
-from made import FILTERS, make_options, make_weights, write_files
+from random_models import FILTERS, make_options, make_weights, write_files
 from reference import Reference
 
 SHAPES = {
@@ -18,8 +16,8 @@ SHAPES = {
     "no clips": {"clips": (None, None)},
     "zero clips are no clips": {"clips": (0, 0)},
     "tight clips": {"clips": (0.3, 0.2)},
-    "no reader projection": {"dim": 6, "projection_dim": 6},
-    "no encoder projection": {"dim": 30, "projection_dim": 24},
+    "no LSTM projection": {"dim": 6, "projection_dim": 6},
+    "no projection of characters": {"dim": 30, "projection_dim": 24},
     "30 characters": {"width": 30},
     "10 characters": {"width": 10},
     "261 characters": {"n_characters": 261},
@@ -39,28 +37,28 @@ SENTENCES = [
 @pytest.mark.parametrize("name", SHAPES)
 def test_all_layers_agree_with_the_reference(name, tmp_path):
     shape = dict(SHAPES[name])
-    drawn = {key: shape.pop(key) for key in ("directions", "table_words") if key in shape}
+    files = {key: shape.pop(key) for key in ("directions", "table_words") if key in shape}
     options = make_options(**{"filters": FILTERS, **shape})
-    options["bidirectional"] = drawn.get("directions", 2) == 2
-    weights = make_weights(options, **drawn, size=1.5)
+    options["bidirectional"] = files.get("directions", 2) == 2
+    weights = make_weights(options, **files, size=1.5)
     vocabulary = ["<S>", "</S>", "<UNK>", *(f"word{k}" for k in range(6))]
-    write_files(tmp_path, options, weights, vocabulary if "table_words" in drawn else None)
+    write_files(tmp_path, options, weights, vocabulary if "table_words" in files else None)
 
     reference = Reference(options, weights, vocabulary)
     model = elmokit.load(tmp_path)
     carrying = elmokit.load(tmp_path, state="carry")
-    carried = [None] * len(SENTENCES)
+    states = [None] * len(SENTENCES)
     for _ in range(2):
-        found, carried_on = model.embed(SENTENCES), carrying.embed(SENTENCES)
-        for place, sentence in enumerate(SENTENCES):
+        fresh, carried = model.embed(SENTENCES), carrying.embed(SENTENCES)
+        for number, sentence in enumerate(SENTENCES):
             expected, _ = reference.layers(sentence)
-            np.testing.assert_allclose(found[place], expected, rtol=0, atol=1e-5)
-            expected, carried[place] = reference.layers(sentence, carried[place])
-            np.testing.assert_allclose(carried_on[place], expected, rtol=0, atol=1e-5)
+            np.testing.assert_allclose(fresh[number], expected, rtol=0, atol=1e-5)
+            expected, states[number] = reference.layers(sentence, states[number])
+            np.testing.assert_allclose(carried[number], expected, rtol=0, atol=1e-5)
 
 
 def test_tight_clips_are_active():
-    """Else the comparison above would say nothing about them."""
+    """Otherwise the comparison above would not test them."""
     options = make_options(clips=(0.3, 0.2))
     _, state = Reference(options, make_weights(options, size=1.5)).layers(SENTENCES[0])
     for cell, output in state.values():

@@ -8,7 +8,7 @@ import torch
 
 import elmokit
 from bigram import bigram_model
-from made import make_folder
+from random_models import make_folder
 
 
 @pytest.fixture(scope="module")

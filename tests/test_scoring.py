@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import elmokit
 from elmokit.inference import InferenceSession
 from elmokit.scoring import Scorer, score
-from made import make_folder, make_pair
+from random_models import make_folder, make_pair
 
 SHAPES = {
     "published": {},

@@ -9,8 +9,8 @@ import pytest
 
 import elmokit
 from elmokit.tasks.catalog import TASKS
-from made import make_folder
-from toys import TINY
+from random_models import make_folder
+from task_examples import TINY
 
 
 @pytest.fixture(scope="module")

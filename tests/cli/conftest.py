@@ -5,7 +5,7 @@ import pytest
 
 import elmokit
 from elmokit.cli import main
-from made import make_folder
+from random_models import make_folder
 from typed import TEXT
 
 

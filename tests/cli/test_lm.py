@@ -5,7 +5,7 @@ import lzma
 
 import pytest
 
-from made import make_folder
+from random_models import make_folder
 from typed import failed, succeeded
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import elmokit
-from made import make_corpus
+from random_models import make_corpus
 from typed import failed, succeeded
 
 SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3

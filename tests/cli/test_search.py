@@ -7,7 +7,7 @@ import pytest
 
 import elmokit
 from elmokit.threads import using_threads
-from made import make_folder
+from random_models import make_folder
 from typed import failed, succeeded
 
 TEXT = "He will play the violin. She was late.\nThe children play in the street.\n银行 play\n"

@@ -19,8 +19,8 @@ from elmokit.search.index import Index
 from elmokit.server.client import Client
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.learn import learn
-from made import make_folder
-from toys import EXAMPLES, changed
+from random_models import make_folder
+from task_examples import EXAMPLES, changed
 from typed import failed
 from waiting import is_running, wait_until
 

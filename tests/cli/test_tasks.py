@@ -11,7 +11,7 @@ import pytest
 from elmokit import formats
 from elmokit.pretrain import finetune as finetuning
 from elmokit.tasks.catalog import TASKS
-from made import make_folder
+from random_models import make_folder
 from typed import failed, succeeded
 
 SMALL = (

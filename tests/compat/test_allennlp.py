@@ -20,7 +20,7 @@ from elmokit.compat.allennlp import (
     ScalarMix,
     batch_to_ids,
 )
-from made import make_folder
+from random_models import make_folder
 
 SENTENCES = [
     ["The", "sentence", "."],

@@ -4,7 +4,7 @@ import torch
 
 import elmokit
 from elmokit.compat.tfhub import Module
-from made import make_folder
+from random_models import make_folder
 
 TOKENS = [["the", "cat", "is"], ["dogs", "", ""]]
 

@@ -10,7 +10,7 @@ import elmokit
 from elmokit import formats
 from elmokit.errors import FormatError, InputError
 from elmokit.model.bilm import LanguageModel
-from made import make_folder, make_options, make_weights, write_files
+from random_models import make_folder, make_options, make_weights, write_files
 
 SENTENCES = [["The", "cat", "word1"], ["sat"]]
 

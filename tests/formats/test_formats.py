@@ -11,7 +11,7 @@ import elmokit
 from elmokit import formats
 from elmokit.errors import ConfigError, FormatError, InputError
 from elmokit.formats import load
-from made import make_folder
+from random_models import make_folder
 
 SENTENCES = [["The", "cat", "word1"], ["sat"]]
 

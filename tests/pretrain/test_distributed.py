@@ -14,7 +14,7 @@ from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.settings import PretrainingSettings
 from elmokit.pretrain.trainer import Trainer, pretrain
-from made import make_corpus
+from random_models import make_corpus
 
 SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3
 SETTINGS = PretrainingSettings(

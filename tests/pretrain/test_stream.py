@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from elmokit.pretrain.corpus import Corpus
 from elmokit.pretrain.stream import Stream
-from made import make_corpus
+from random_models import make_corpus
 
 # bilm-tf's tests/test_data.py: ids of <S> </S> <UNK> the . in its vocabulary.
 VOCABULARY = ["<S>", "</S>", "<UNK>", "the", "."]

@@ -25,7 +25,7 @@ from elmokit.pretrain.init_from import copy_weights
 from elmokit.pretrain.run_dir import RunDirectory
 from elmokit.pretrain.settings import PretrainingSettings, names_of_0_1
 from elmokit.pretrain.trainer import Trainer, pretrain
-from made import make_corpus
+from random_models import make_corpus
 
 TINY = PretrainingSettings(
     projection_size=8,

@@ -8,7 +8,7 @@ from elmokit.errors import InputError
 from elmokit.pooling import idf_weights
 from elmokit.search.index import Index
 from elmokit.vocab import Vocabulary
-from made import make_folder
+from random_models import make_folder
 
 WORDS = ["<S>", "</S>", "<UNK>", "the", ".", "bank", "Paris", *map(str, range(9000)), "quay"]
 

@@ -9,7 +9,7 @@ import pytest
 import elmokit
 from elmokit.errors import InputError, OutputError
 from elmokit.search.index import Index, read_index_info
-from made import make_folder
+from random_models import make_folder
 
 LINES = [
     "He will play the violin. She was late.",

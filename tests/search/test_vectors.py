@@ -8,7 +8,7 @@ import pytest
 import elmokit
 from elmokit.errors import InputError, NumericError
 from elmokit.search.index import Index
-from made import make_options, make_weights, write_files
+from random_models import make_options, make_weights, write_files
 
 TEXT = "It rained.\nA quiet day. A day.\n"
 

@@ -18,8 +18,8 @@ from elmokit.server.resources import AppResources, load_tasks, read_layer_weight
 from elmokit.server.run import listening
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.learn import learn
-from made import make_folder
-from toys import EXAMPLES, changed
+from random_models import make_folder
+from task_examples import EXAMPLES, changed
 
 PASSAGES = [
     "A bank lent money to a painter .",

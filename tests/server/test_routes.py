@@ -9,7 +9,7 @@ import pytest
 
 import elmokit
 from elmokit.tasks.folder import load_trained
-from made import make_folder
+from random_models import make_folder
 
 TEXTS = ["word1 word2 cat. Word3!", ["word4", "a dog", "word5"], ""]
 SENTENCES = [["word1", "word2", "cat", "."], ["Word3", "!"], ["word4", "a dog", "word5"]]

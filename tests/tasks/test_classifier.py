@@ -4,7 +4,7 @@ from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.classifier import _drawn
 from elmokit.tasks.data.example import Labelled
 from elmokit.tasks.learn import learn
-from toys import changed
+from task_examples import changed
 
 
 def test_phrases_are_learnt_from_only_where_they_have_several_words():

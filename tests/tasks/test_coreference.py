@@ -8,7 +8,7 @@ import torch
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.data.example import Document
 from elmokit.tasks.learn import learn
-from toys import changed
+from task_examples import changed
 
 SETTINGS = changed(
     elmo="none", characters=0, dropout=0.0, epochs=10, words_per_batch=1, learning_rate=0.005

@@ -5,7 +5,7 @@ from itertools import combinations
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.data.example import Pair
 from elmokit.tasks.learn import learn
-from toys import changed
+from task_examples import changed
 
 WORDS = "cat", "dog", "owl", "fox", "hen", "bee"
 

@@ -27,8 +27,8 @@ from elmokit.tasks.learn import learn
 from elmokit.tasks.lexicon import read_vectors
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.tagger import Tagger
-from made import make_folder
-from toys import EXAMPLES, changed, sized
+from random_models import make_folder
+from task_examples import EXAMPLES, changed, sized
 
 
 def weights_of(folder):

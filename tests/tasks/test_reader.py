@@ -4,7 +4,7 @@ from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.data.example import Answer, Question
 from elmokit.tasks.learn import learn
 from elmokit.tasks.reader import mark_shared
-from toys import changed
+from task_examples import changed
 
 
 def test_words_of_both_texts_are_marked_in_each():

@@ -3,7 +3,7 @@
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.data.example import Roles
 from elmokit.tasks.learn import learn
-from toys import changed
+from task_examples import changed
 
 
 def test_two_predicates_of_a_sentence_have_roles_of_their_own(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from elmokit.tasks.catalog import TASKS
 from elmokit.tasks.data.example import Tagged
 from elmokit.tasks.learn import learn
-from toys import changed
+from task_examples import changed
 
 PAIR, ONE = Tagged(("in", "New", "York"), ("O", "B-LOC", "E-LOC")), Tagged(("Rome",), ("S-LOC",))
 

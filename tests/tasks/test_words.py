@@ -7,7 +7,7 @@ from elmokit.tasks.layers import FrozenLayers
 from elmokit.tasks.lexicon import Lexicon
 from elmokit.tasks.words import WordVectors
 from elmokit.vocab import CharacterIndexer
-from toys import changed, sentence
+from task_examples import changed, sentence
 
 SENTENCES = [sentence(number) for number in range(12)]
 LEXICON = Lexicon.of(SENTENCES)

@@ -80,10 +80,10 @@ class Elmo(nn.Module):
         state: State | None = None,
     ) -> Mixed:
         """The mixes of each sentence, 0 at padding; without a state, each starts fresh."""
-        leading = text.shape[:-2] if isinstance(text, Tensor) else None
+        leading_shape = text.shape[:-2] if isinstance(text, Tensor) else None
         batch = self._batch(text)
         layers, state = self._run_bilm(batch, state)
-        self._refuse_nan(layers.transpose(0, 1), batch)
+        self._check_finite(layers.transpose(0, 1), batch)
         inner = batch.words[:, 2:] > 0  # a word is where the next token is not padding
         mask = batch.mask if self.boundaries else inner
 
@@ -95,11 +95,11 @@ class Elmo(nn.Module):
             else:
                 mixed = mix(layers[:, :, 1:-1], inner)
             mixed = mixed * mask[..., None]
-            self._refuse_nan(mixed, batch)
+            self._check_finite(mixed, batch)
             vectors.append(F.dropout(mixed, self.dropout, self.training))
-        if leading is not None:
-            vectors = [mixed.view(*leading, *mixed.shape[1:]) for mixed in vectors]
-            mask = mask.view(*leading, mask.shape[1])
+        if leading_shape is not None:
+            vectors = [mixed.view(*leading_shape, *mixed.shape[1:]) for mixed in vectors]
+            mask = mask.view(*leading_shape, mask.shape[1])
         return Mixed(tuple(vectors), mask, state)
 
     def penalty(self) -> Tensor:
@@ -138,7 +138,7 @@ class Elmo(nn.Module):
             )
         return Batch.from_ids(text.flatten(0, -3).to(device), indexer)
 
-    def _refuse_nan(self, vectors: Tensor, batch: Batch) -> None:
+    def _check_finite(self, vectors: Tensor, batch: Batch) -> None:
         """Raise NumericError if `vectors`, (sentences, ...), hold a NaN or an infinity."""
         if bool(torch.isfinite(vectors).all()):
             return

@@ -1,4 +1,4 @@
-"""Random models of any shape, as bilm-tf's files."""
+"""Random models of any shape as bilm-tf's files, and small corpora."""
 
 import json
 from collections import Counter
@@ -48,7 +48,7 @@ def make_options(
 
 
 def make_weights(options, *, directions=2, table_words=None, softmax_words=None, seed=0, size=1.0):
-    """Arrays by dataset name; `size` scales the readers' weights, so that the clips are active."""
+    """Arrays by dataset name; `size` scales the LSTMs' weights, so that the clips are active."""
     random = np.random.default_rng(seed)
 
     def draw(*shape, scale=1.0):
@@ -87,7 +87,7 @@ def make_weights(options, *, directions=2, table_words=None, softmax_words=None,
 
 
 def write_files(folder, options, weights, vocabulary=None):
-    """options.json, weights.hdf5 and perhaps vocab.txt in a folder."""
+    """Write options.json, weights.hdf5 and perhaps vocab.txt to a folder."""
     (folder / "options.json").write_text(json.dumps(options))
     with h5py.File(folder / "weights.hdf5", "w") as file:
         for name, array in weights.items():
@@ -98,7 +98,7 @@ def write_files(folder, options, weights, vocabulary=None):
 
 
 def make_folder(folder, *, directions=2, table_words=None, softmax_words=None, size=1.0, **shape):
-    """A random model as files; returns the folder, which `elmokit.load` takes."""
+    """Write a random model to a folder, and return the folder."""
     options = make_options(**shape) | {"bidirectional": directions == 2}
     weights = make_weights(
         options,
@@ -115,31 +115,31 @@ def make_folder(folder, *, directions=2, table_words=None, softmax_words=None, s
 
 
 def make_corpus(folder, sentences, *, vocabulary=None, valid=(), shards=1):
-    """A corpus as `elmo prepare` writes it, of sentences that are lists of words."""
+    """Write a corpus as `elmo prepare` does, of sentences that are lists of words."""
     folder.mkdir(parents=True, exist_ok=True)
     if vocabulary is None:
         counts = Counter(word for sentence in sentences for word in sentence)
         vocabulary = ["<S>", "</S>", "<UNK>", *(word for word, _ in counts.most_common())]
-    places = {word: place for place, word in enumerate(vocabulary)}
+    ids_by_word = {word: word_id for word_id, word in enumerate(vocabulary)}
     for sentence in sentences:
         for word in sentence:
-            places.setdefault(word, len(places))
+            ids_by_word.setdefault(word, len(ids_by_word))
     records = []
     for shard in range(shards):
         part = sentences[shard::shards]
-        ids = [place for sentence in part for place in (*map(places.get, sentence), 1)]
+        ids = [i for sentence in part for i in (*map(ids_by_word.get, sentence), 1)]
         np.save(folder / f"{shard:05}.npy", np.array(ids, np.int32))
         words = len(ids) - len(part)
         records.append({"name": f"{shard:05}.npy", "sentences": len(part), "words": words})
-    every = [np.load(folder / record["name"]) for record in records]
-    np.save(folder / "counts.npy", np.bincount(np.concatenate(every), minlength=len(places)))
-    for name, words in (("lexicon.txt", places), ("vocabulary.txt", vocabulary)):
+    all_ids = [np.load(folder / record["name"]) for record in records]
+    np.save(folder / "counts.npy", np.bincount(np.concatenate(all_ids), minlength=len(ids_by_word)))
+    for name, words in (("lexicon.txt", ids_by_word), ("vocabulary.txt", vocabulary)):
         (folder / name).write_text("".join(f"{word}\n" for word in words), "utf-8")
     (folder / "valid.txt").write_text("".join(f"{' '.join(line)}\n" for line in valid), "utf-8")
     record = {
         "format": "elmokit-corpus", "version": 1, "split": "spaces",
         "sentences": len(sentences), "words": sum(map(len, sentences)),
-        "types": len(places), "vocabulary": len(vocabulary), "shards": records,
+        "types": len(ids_by_word), "vocabulary": len(vocabulary), "shards": records,
         "sources": [], "settings": {}, "fingerprint": "made", "report": {},
     }  # fmt: skip
     (folder / "corpus.json").write_text(json.dumps(record))
@@ -147,7 +147,7 @@ def make_corpus(folder, sentences, *, vocabulary=None, valid=(), shards=1):
 
 
 def make_pair(folder, *, directions=2, words=9, size=1.5, **shape):
-    """The folder of a random language model, and a second opinion on it."""
+    """The folder of a random language model, and its reference implementation."""
     options = make_options(**shape) | {"bidirectional": directions == 2}
     weights = make_weights(
         options,
