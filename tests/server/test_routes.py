@@ -24,7 +24,7 @@ def test_embed_returns_the_bits_of_the_embedder(served, language_model):
         np.testing.assert_array_equal(np.float32(sentence["vectors"]), expected)
 
 
-@pytest.mark.parametrize("layers", ["top", 0, -1, [2, 0]])
+@pytest.mark.parametrize("layers", ["top", 0, -1, [2, 0], "mean", "concat"])
 @pytest.mark.parametrize("directions", ["both", "backward"])
 def test_embed_returns_layers_and_directions_as_npz(served, language_model, layers, directions):
     form = {"texts": TEXTS, "layers": layers, "directions": directions}
@@ -45,9 +45,17 @@ def test_a_long_sentence_is_sent_in_chunks(served, language_model):
 
 
 @pytest.mark.parametrize(
-    ("layers", "pooling"), [("mean", "mean"), ("top", "max"), ("concat", "first"), (1, "last")]
+    ("layers", "pooling"),
+    [
+        ("mean", "mean"),
+        ("top", "max"),
+        ("concat", "first"),
+        (1, "last"),
+        ("all", "idf"),
+        ([0, 2], "mean"),
+    ],
 )
-def test_encode_returns_one_vector_per_text(served, language_model, layers, pooling):
+def test_encode_returns_one_vector_per_text_and_layer(served, language_model, layers, pooling):
     form = {"texts": TEXTS, "layers": layers, "pooling": pooling}
     expected = language_model.encode(TEXTS, layers=layers, pooling=pooling)
     found = served.get_json("/encode", form)["vectors"]
@@ -137,7 +145,7 @@ def test_fill_returns_words_for_each_gap(served, language_model, text):
             422,
             "pooling is 'min', expected one",
         ),
-        ("/encode", {"texts": ["a"], "layers": "all"}, 422, "layers is 'all'"),
+        ("/encode", {"texts": ["a"], "layers": "sum"}, 422, "layers is 'sum'"),
         ("/score", {"texts": None}, 422, "texts is None"),
         ("/next", {"text": "a", "k": 0}, 422, "k is 0"),
         ("/next", {"text": "a", "k": float("nan")}, 422, "k is nan"),

@@ -5,6 +5,7 @@ import json
 import time
 import weakref
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,7 +30,7 @@ from elmokit.server.schemas import (
 
 if TYPE_CHECKING:  # these modules need torch
     from elmokit.embedder import Text
-    from elmokit.inference import Directions
+    from elmokit.inference import Directions, Layers
 
 try:
     import httpx
@@ -99,8 +100,7 @@ class Client:
     ) -> list[Vectors]:
         """For each sentence an array (layers, words, dim)."""
         texts = _check_sentences(sentences)
-        chosen = layers if isinstance(layers, str | int) else [int(layer) for layer in layers]
-        body = {"texts": texts, "layers": chosen, "directions": directions}
+        body = {"texts": texts, "layers": _layers(layers), "directions": directions}
         content = self._request("/embed", body, NPZ)
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             return [arrays[str(index)] for index in range(len(texts))]
@@ -109,15 +109,18 @@ class Client:
         self,
         texts: "Text | Iterable[Text]",
         *,
-        layers: str | int = "mean",
+        layers: "Layers" = "mean",
         pooling: str = "mean",
         normalize_embeddings: bool = False,
     ) -> Vectors:
-        """One vector per text, (texts, dim); of a single string one vector, (dim,)."""
+        """One vector per text, (texts, dim), or (texts, layers, dim) of several layers.
+
+        A single string gives its vector alone.
+        """
         single = isinstance(texts, str)
         body = {
             "texts": _check_texts([texts] if isinstance(texts, str) else texts),
-            "layers": layers,
+            "layers": _layers(layers),
             "pooling": pooling,
             "normalize_embeddings": normalize_embeddings,
         }
@@ -272,6 +275,16 @@ class Client:
             status=response.status_code,
             retry_after=int(wait) if wait.isdigit() else None,
         )
+
+
+def _layers(layers: "Layers") -> str | int | list[int]:
+    if isinstance(layers, str):
+        return layers
+    if isinstance(layers, Integral):
+        return int(layers)
+    if not isinstance(layers, Iterable):
+        raise InputError(f"layers is {_described(layers)}, expected a name, a number or a list")
+    return [int(layer) for layer in layers]
 
 
 def _check_texts(texts: object) -> list[str | list[str]]:

@@ -87,19 +87,19 @@ def embed_call(
     embedder: Embedder, texts: TokenizedTexts, layers: Layers, directions: Directions
 ) -> ModelCall[EmbeddedTexts]:
     """The vectors of every word; calls with the same layers and directions are batched."""
-    selection = LayerSelection.of(embedder.bilm.config, layers, directions)
+    config = embedder.bilm.config
+    selection = LayerSelection.of(config, layers, directions)
     if len(selection.layers) > embedder.num_layers:
         raise InputError(
             f"{len(selection.layers)} layers were requested, but the model has "
             f"{embedder.num_layers}"
         )
-    dim = embedder.bilm.config.projection_size * len(selection.directions)
     return ModelCall(
         texts,
         texts.num_tokens,
-        partial(_embed, layers=selection.layers, directions=directions),
-        batch_key=("embed", selection.layers, directions),
-        result_bytes=4 * dim * len(selection.layers) * texts.num_tokens,
+        partial(_embed, selection=selection, directions=directions),
+        batch_key=("embed", selection, directions),
+        result_bytes=4 * selection.num_layers * selection.dim(config) * texts.num_tokens,
     )
 
 
@@ -107,14 +107,17 @@ def _embed(
     embedder: Embedder,
     batch: list[TokenizedTexts],
     *,
-    layers: tuple[int, ...],
+    selection: LayerSelection,
     directions: Directions,
 ) -> list[EmbeddedTexts]:
     vectors = embedder.embed(
-        _all_sentences(batch), layers=layers, directions=directions, show_progress_bar=False
+        _all_sentences(batch),
+        layers=selection.combination or selection.layers,
+        directions=directions,
+        show_progress_bar=False,
     )
     return [
-        EmbeddedTexts(texts, layers, own)
+        EmbeddedTexts(texts, selection.layers, own)
         for texts, own in zip(batch, _split_by_request(vectors, batch), strict=True)
     ]
 

@@ -133,40 +133,35 @@ async def encode(
     """One vector per text, (texts, dim): the pooled vectors of its words."""
     media_type = choose_media_type(accept, NPY)
     async with resources.batcher.admit() as embedder:
-        selection = LayerSelection.of(embedder.bilm.config, body.layers)
         pooling = get_pooling(body.pooling, embedder.pretrained.vocabulary)
-        embedded = await embed_texts(
-            embedder, body.texts, selection.layers, "both", resources, context
-        )
+        selection = LayerSelection.of(embedder.bilm.config, body.layers)
+        shape = (selection.num_layers, selection.dim(embedder.bilm.config))
+        embedded = await embed_texts(embedder, body.texts, body.layers, "both", resources, context)
         vectors = await resources.run_in_text_thread(
-            lambda: _pool(embedded, selection, pooling, embedder, len(body.texts))
+            lambda: _pool(embedded, pooling, embedder, (len(body.texts), *shape))
         )
+    if selection.num_layers == 1:
+        vectors = vectors[:, 0]
     if body.normalize_embeddings:
-        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
     return encodings_response(vectors, media_type)
 
 
 def _pool(
-    embedded: EmbeddedTexts,
-    selection: LayerSelection,
-    pooling: Pooling,
-    embedder: Embedder,
-    num_texts: int,
-) -> Vectors:
-    """One vector per text, (texts, dim)."""
-    vectors: list[list[Vectors]] = [[] for _ in range(num_texts)]
-    words: list[list[str]] = [[] for _ in range(num_texts)]
+    embedded: EmbeddedTexts, pooling: Pooling, embedder: Embedder, shape: tuple[int, int, int]
+) -> Vectors:  # (texts, layers, dim)
+    """The pooled vectors of each text, zero for a text without words."""
+    vectors: list[list[Vectors]] = [[] for _ in range(shape[0])]
+    words: list[list[str]] = [[] for _ in range(shape[0])]
     texts = embedded.texts
-    for index, sentence, layers in zip(
-        texts.text_indices, texts.sentences, embedded.vectors, strict=True
-    ):
-        vectors[index].append(selection.combine(layers))
-        words[index] += sentence
-    pooled = np.zeros((num_texts, selection.dim(embedder.bilm.config)), np.float32)
+    for row, index in enumerate(texts.text_indices):
+        vectors[index].append(embedded.vectors[row])
+        words[index] += texts.sentences[row]
+    pooled = np.zeros(shape, np.float32)
     vocabulary = embedder.pretrained.vocabulary
-    for index in range(num_texts):
+    for index in range(shape[0]):
         if words[index]:
-            (pooled[index],) = pool_sentences(vectors[index], words[index], pooling, vocabulary)
+            pooled[index] = pool_sentences(vectors[index], words[index], pooling, vocabulary)
     return pooled
 
 

@@ -17,6 +17,11 @@ Number = Annotated[int, Strict()]
 Count = Annotated[int, Strict(), Field(ge=1, le=1000, description="How many words.")]
 Switch = Annotated[bool, Strict()]
 
+Layers = Annotated[
+    Literal["all", "top", "mean", "concat"] | Number | Annotated[list[Number], Field(min_length=1)],
+    Field(description="Which layers; 'mean' and 'concat' combine all of them into one."),
+]
+
 _CLOSED = ConfigDict(extra="forbid")  # a misspelled field is an error
 
 
@@ -31,7 +36,7 @@ class EmbedRequest:
     """Texts to embed word by word."""
 
     texts: Texts
-    layers: Literal["all", "top"] | Number | Annotated[list[Number], Field(min_length=1)] = "all"
+    layers: Layers = "all"
     directions: Literal["both", "forward", "backward"] = "both"
 
 
@@ -40,7 +45,7 @@ class EncodeRequest:
     """Texts to encode as one vector each."""
 
     texts: Texts
-    layers: Literal["mean", "top", "concat"] | Number = "mean"
+    layers: Layers = "mean"
     pooling: Annotated[str, Field(json_schema_extra=_list_poolings)] = "mean"
     normalize_embeddings: Annotated[Switch, Field(description="Scale each vector to length 1.")] = (
         False
@@ -133,7 +138,7 @@ class EmbeddedSentence:
 
 @plain_dataclass(frozen=True)
 class EmbedResponse:
-    """The sentences of all texts, in order."""
+    """The sentences of all texts, in order; and the layers that were chosen or combined."""
 
     layers: list[int]
     sentences: list[EmbeddedSentence]
@@ -141,9 +146,9 @@ class EmbedResponse:
 
 @plain_dataclass(frozen=True)
 class EncodeResponse:
-    """One vector per text."""
+    """One vector per text; one per text and layer where several layers were requested."""
 
-    vectors: list[list[float]]  # (texts, dim)
+    vectors: list[list[float]] | list[list[list[float]]]  # (texts, dim) or (texts, layers, dim)
 
 
 @plain_dataclass(frozen=True)
