@@ -32,7 +32,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def speaker(folder):
+def loaded(folder):
     """The same model, loaded."""
     return elmokit.load(folder)
 

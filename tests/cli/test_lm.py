@@ -1,4 +1,4 @@
-"""Commands that ask the language speaker."""
+"""Commands that ask the language loaded."""
 
 import json
 import lzma
@@ -9,37 +9,37 @@ from random_models import make_folder
 from typed import failed, succeeded
 
 
-def test_evaluate_unpacks_its_text_and_takes_a_model_by_its_option(elmo, folder, text, tmp_path):
+def test_evaluate_reads_compressed_text_and_takes_the_option_model(elmo, folder, text, tmp_path):
     packed = tmp_path / "text.txt.xz"
     packed.write_bytes(lzma.compress(text.read_bytes()))
-    found = succeeded(elmo("evaluate", folder, packed, "--json"))
-    assert found == succeeded(elmo("evaluate", "--model", folder, text, "--json"))
+    facts = succeeded(elmo("evaluate", folder, packed, "--json"))
+    assert facts == succeeded(elmo("evaluate", "--model", folder, text, "--json"))
     packed.write_bytes(packed.read_bytes()[:-12])
     failed(elmo("evaluate", folder, packed), "text.txt.xz: cannot be unpacked")
 
 
-def test_evaluate_prints_the_perplexity_as_json(elmo, folder, speaker, text):
-    found = json.loads(succeeded(elmo("evaluate", folder, text, "--json")))
-    expected = speaker.perplexity(text.read_text().splitlines())
-    assert found["forward"] == pytest.approx(expected.forward)
-    assert found["both"] == pytest.approx(expected.geometric_mean)
-    assert (found["words"], found["unknown"], found["predictions"]) == (10, 6, 13)
+def test_evaluate_prints_the_perplexity_as_json(elmo, folder, loaded, text):
+    facts = json.loads(succeeded(elmo("evaluate", folder, text, "--json")))
+    expected = loaded.perplexity(text.read_text().splitlines())
+    assert facts["forward"] == pytest.approx(expected.forward)
+    assert facts["both"] == pytest.approx(expected.geometric_mean)
+    assert (facts["words"], facts["unknown"], facts["predictions"]) == (10, 6, 13)
 
 
 def test_evaluate_prints_facts_and_writes_a_line_for_each_sentence(
-    elmo, folder, speaker, text, tmp_path
+    elmo, folder, loaded, text, tmp_path
 ):
     scores = tmp_path / "scores.tsv"
-    told = succeeded(elmo("evaluate", folder, text, "--per-sentence", scores))
-    expected = speaker.perplexity(text.read_text().splitlines())
-    assert f"forward     {expected.forward:,.3f}\n" in told
-    assert "words       10\n" in told
+    shown = succeeded(elmo("evaluate", folder, text, "--per-sentence", scores))
+    expected = loaded.perplexity(text.read_text().splitlines())
+    assert f"forward     {expected.forward:,.3f}\n" in shown
+    assert "words       10\n" in shown
     first, *lines = scores.read_text().splitlines()
     assert first.split("\t") == [
         "words", "unknown", "forward", "backward", "perplexity", "sentence"
     ]  # fmt: skip
     rows = [line.split("\t") for line in lines]
-    for row, score in zip(rows, speaker.score(text.read_text().splitlines()), strict=True):
+    for row, score in zip(rows, loaded.score(text.read_text().splitlines()), strict=True):
         assert row[5].split(" ") == [*score.words]
         assert [int(row[0]), int(row[1])] == [len(score.words), score.unknown]
         assert float(row[2]) == pytest.approx(score.forward.sum(), abs=1e-4)
@@ -48,49 +48,55 @@ def test_evaluate_prints_facts_and_writes_a_line_for_each_sentence(
 
 
 def test_evaluate_obeys_its_options(elmo, folder, text):
-    def found(*options):
+    def evaluated(*options):
         return json.loads(succeeded(elmo("evaluate", folder, text, "--json", *options)))
 
-    assert found("--tokenizer", "spaces")["predictions"] == 8
-    assert found("--state", "carry")["forward"] != pytest.approx(found()["forward"], rel=1e-3)
-    assert found("--state", "warm")["forward"] != pytest.approx(found()["forward"], rel=1e-3)
-    assert found("--precision", "half")["forward"] == pytest.approx(found()["forward"], rel=1e-2)
+    assert evaluated("--tokenizer", "spaces")["predictions"] == 8
+    assert evaluated("--state", "carry")["forward"] != pytest.approx(
+        evaluated()["forward"], rel=1e-3
+    )
+    assert evaluated("--state", "warm")["forward"] != pytest.approx(
+        evaluated()["forward"], rel=1e-3
+    )
+    assert evaluated("--precision", "half")["forward"] == pytest.approx(
+        evaluated()["forward"], rel=1e-2
+    )
 
 
 def test_a_model_of_one_direction_has_one_perplexity(elmo, tmp_path, text):
     folder = make_folder(tmp_path, softmax_words=9, directions=1)
-    told = succeeded(elmo("evaluate", folder, text))
-    assert "forward" in told
-    assert "backward" not in told
+    shown = succeeded(elmo("evaluate", folder, text))
+    assert "forward" in shown
+    assert "backward" not in shown
     scores = tmp_path / "scores.tsv"
-    found = succeeded(elmo("evaluate", folder, text, "--json", "--per-sentence", scores))
-    assert json.loads(found)["backward"] is None
+    facts = succeeded(elmo("evaluate", folder, text, "--json", "--per-sentence", scores))
+    assert json.loads(facts)["backward"] is None
     assert scores.read_text().splitlines()[1].split("\t")[3] == ""
 
 
-def test_predict_prints_words_with_their_probabilities(elmo, folder, speaker):
+def test_predict_prints_words_with_their_probabilities(elmo, folder, loaded):
     given = ["-m", folder, "-k", 2, "--text"]
-    first, second = (f"  {p:.6f}  {word}" for word, p in speaker.next_words("word1", k=2))
+    first, second = (f"  {p:.6f}  {word}" for word, p in loaded.next_words("word1", k=2))
     assert succeeded(elmo("predict", *given, "word1")) == f"word1\n{first}\n{second}\n"
-    before, _ = (f"  {p:.6f}  {word}" for word, p in speaker.previous_words("word1", k=2))
-    told = succeeded(elmo("predict", *given, "word1", "--previous")).splitlines()
-    assert told[1] == before
-    told = succeeded(elmo("predict", *given, "___ word1 ___", "--fill")).splitlines()
-    assert (told[0], told[1], told[4]) == ("___ word1 ___", "  gap 1", "  gap 2")
+    before, _ = (f"  {p:.6f}  {word}" for word, p in loaded.previous_words("word1", k=2))
+    shown = succeeded(elmo("predict", *given, "word1", "--previous")).splitlines()
+    assert shown[1] == before
+    shown = succeeded(elmo("predict", *given, "___ word1 ___", "--fill")).splitlines()
+    assert (shown[0], shown[1], shown[4]) == ("___ word1 ___", "  gap 1", "  gap 2")
     assert len(succeeded(elmo("predict", *given, "a ___ b", "--fill")).splitlines()) == 3
-    told = succeeded(elmo("predict", *given, "word1", "-k", 100, "--special-tokens"))
-    assert "<UNK>" in told
-    assert "<S>" in told
+    shown = succeeded(elmo("predict", *given, "word1", "-k", 100, "--special-tokens"))
+    assert "<UNK>" in shown
+    assert "<S>" in shown
 
 
-def test_predict_samples_sentences(elmo, folder, speaker):
+def test_predict_samples_sentences(elmo, folder, loaded):
     given = ["predict", "--text", "word1", "-m", folder, "--sample", 3, "--seed", 4]
-    drawn = speaker.sample("word1", samples=3, seed=4)
+    drawn = loaded.sample("word1", samples=3, seed=4)
     assert succeeded(elmo(*given)).splitlines() == [" ".join(words) for words in drawn]
     assert json.loads(succeeded(elmo(*given, "--json"))) == {"text": "word1", "sentences": drawn}
     ways = ["--temperature", 0.5, "--top-k", 2, "--max-words", 3, "--previous"]
     settings = {"temperature": 0.5, "top_k": 2, "max_words": 3, "direction": "backward"}
-    drawn = speaker.sample("word1", samples=3, seed=4, **settings)
+    drawn = loaded.sample("word1", samples=3, seed=4, **settings)
     assert succeeded(elmo(*given, *ways)).splitlines() == [" ".join(words) for words in drawn]
 
 

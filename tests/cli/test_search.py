@@ -20,7 +20,7 @@ def _one_thread():
 
 
 @pytest.fixture
-def place(tmp_path, monkeypatch):
+def directory(tmp_path, monkeypatch):
     (tmp_path / "text.txt").write_text(TEXT, "utf-8")
     (tmp_path / "new.txt").write_text("Something new.\n")
     monkeypatch.chdir(tmp_path)
@@ -28,9 +28,9 @@ def place(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def built(elmo, place, model_folder):
-    _, told, code = elmo("index", "build", "text.txt", "--out", "index", "-m", model_folder)
-    assert (told, code) == ("index: 4 passages, 4 vectors (flat)\n", 0)
+def built(elmo, directory, model_folder):
+    _, err, code = elmo("index", "build", "text.txt", "--out", "index", "-m", model_folder)
+    assert (err, code) == ("index: 4 passages, 4 vectors (flat)\n", 0)
     return "index"
 
 
@@ -42,7 +42,7 @@ def search(elmo, built, model_folder):
     return run
 
 
-def test_passages_are_found_with_where_they_stand(search):
+def test_search_prints_file_line_and_text(search):
     first, second = succeeded(search("She was late.", "-k", "2")).splitlines()
     assert first.endswith("  2  text.txt:1  She was late.")
     assert float(first.split()[0]) == pytest.approx(1, abs=2e-3)
@@ -63,17 +63,17 @@ def test_an_index_says_how_it_was_built(elmo, built, model_folder):
 
 
 def test_passages_are_added_and_deleted(elmo, search, model_folder):
-    _, told, _ = elmo("index", "add", "index", "new.txt", "-m", model_folder)
-    assert told == "index: 1 passages added, 5 in all\n"
+    _, err, _ = elmo("index", "add", "index", "new.txt", "-m", model_folder)
+    assert err == "index: 1 passages added, 5 in all\n"
     assert "new.txt:1" in succeeded(search("Something new.", "-k", "1"))
-    _, told, _ = elmo("index", "delete", "index", "2", "--file", "new.txt", "-m", model_folder)
-    assert told == "index: 2 passages deleted, 3 in all\n"
+    _, err, _ = elmo("index", "delete", "index", "2", "--file", "new.txt", "-m", model_folder)
+    assert err == "index: 2 passages deleted, 3 in all\n"
     assert "new.txt" not in succeeded(search("Something new."))
     failed(elmo("index", "delete", "index", "-m", model_folder), "nothing to delete: give ids")
     failed(elmo("index", "delete", "index", "2", "-m", model_folder), "no passage has the id 2")
 
 
-def test_occurrences_of_a_word_are_found(elmo, search, place, model_folder):
+def test_occurrences_of_a_word_are_found(elmo, search, directory, model_folder):
     line = TEXT.encode()
     build = "index", "build", "-", "-o", "uses", "--words", "--kind", "hnsw", "-m", model_folder
     succeeded(elmo(*build, stdin=line))
@@ -87,9 +87,9 @@ def test_occurrences_of_a_word_are_found(elmo, search, place, model_folder):
     failed(search("We play.", index="uses"), "an index of words; give a word")
 
 
-def test_mistakes_with_an_index_are_one_line(elmo, search, place, model_folder, monkeypatch):
-    (place / "other").mkdir()
-    other = make_folder(place / "other", size=1.3)
+def test_mistakes_with_an_index_are_one_line(elmo, search, directory, model_folder, monkeypatch):
+    (directory / "other").mkdir()
+    other = make_folder(directory / "other", size=1.3)
     failed(elmo("search", "index", "play", "-m", other), "built with another model")
     failed(search("play", index="none"), "none: no index there; build one first")
     failed(search("--any", "play"), "--any was given without --word")
@@ -103,17 +103,17 @@ def test_mistakes_with_an_index_are_one_line(elmo, search, place, model_folder, 
     failed(elmo(*build, "--out", "i", "--words", "--paragraphs"), "expected one of them")
     failed(elmo(*build, "--out", "i", "--layers", "top1"), "layers is 'top1'")
     failed(elmo("index", "build", "no.txt", "-o", "i", "-m", model_folder), "no.txt: No such file")
-    (place / "index" / "vectors.faiss").write_bytes(b"")
+    (directory / "index" / "vectors.faiss").write_bytes(b"")
     failed(search("play"), "FAISS cannot read it")
     monkeypatch.setitem(sys.modules, "faiss", None)
     failed(elmo(*build, "--out", "i"), "searching needs FAISS: pip install 'elmokit[search]'")
-    assert not (place / "i").exists()
+    assert not (directory / "i").exists()
 
 
-def test_an_index_in_a_database_is_one_like_any_other(elmo, place, postgres, model_folder):
+def test_an_index_may_be_in_a_database(elmo, directory, postgres, model_folder):
     url, m = postgres.address("typed"), ("-m", model_folder)
-    _, told, code = elmo("index", "build", "text.txt", "--store", url, *m)
-    assert (told.endswith("index=typed: 4 passages, 4 vectors (flat)\n"), code) == (True, 0)
+    _, err, code = elmo("index", "build", "text.txt", "--store", url, *m)
+    assert (err.endswith("index=typed: 4 passages, 4 vectors (flat)\n"), code) == (True, 0)
     found = succeeded(elmo("search", url, "She was late.", "-k", "1", *m))
     assert found.endswith("  2  text.txt:1  She was late.\n")
     assert elmo("index", "add", url, "new.txt", *m)[1].endswith(": 1 passages added, 5 in all\n")
@@ -122,7 +122,7 @@ def test_an_index_in_a_database_is_one_like_any_other(elmo, place, postgres, mod
 
 
 def test_mistakes_with_a_database_are_one_line_without_its_password(
-    elmo, place, model_folder, monkeypatch
+    elmo, directory, model_folder, monkeypatch
 ):
     build, nowhere = ("index", "build", "text.txt", "-m", model_folder), "postgresql://u:pw@h:x/d"
     failed(elmo(*build), "expected one of --out DIR and --store URL")
@@ -139,29 +139,29 @@ def test_mistakes_with_a_database_are_one_line_without_its_password(
     failed(elmo("search", nowhere, "play", "-m", model_folder), "pip install 'elmokit[postgres]'")
 
 
-def test_contexts_of_a_word_are_drawn(elmo, place, model_folder):
+def test_contexts_of_a_word_are_drawn(elmo, directory, model_folder):
     options = "--projector", "projector", "-m", model_folder
     _, err, code = elmo("plot", "contexts", "play", "text.txt", *options)
     assert (err, code) == ("contexts.svg: 3 occurrences of play, cluster 1, cluster 2\n", 0)
-    svg = (place / "contexts.svg").read_text("utf-8")
+    svg = (directory / "contexts.svg").read_text("utf-8")
     assert "layer 2" in svg
     assert "银 行 play" in svg  # as Moses splits it
-    assert (place / "projector" / "vectors.tsv").read_text().count("\n") == 3
+    assert (directory / "projector" / "vectors.tsv").read_text().count("\n") == 3
 
 
-def test_sentences_are_compared_and_curves_drawn(elmo, place, model_folder):
+def test_sentences_are_compared_and_curves_drawn(elmo, directory, model_folder):
     sentences = "He sat.", "The cat sat down."
     succeeded(
         elmo("plot", "similarity", *sentences, "-o", "s.png", "--layer", "1", "-m", model_folder)
     )
-    assert (place / "s.png").read_bytes().startswith(b"\x89PNG")
-    (place / "log.jsonl").write_text('{"epoch": 1, "loss": 2.5, "scores": {"f1": 0.5}}\n')
-    _, told, code = elmo("plot", "training", ".")
-    assert (told, code) == ("training.svg: loss, scores\n", 0)
-    assert "f1" in (place / "training.svg").read_text("utf-8")
+    assert (directory / "s.png").read_bytes().startswith(b"\x89PNG")
+    (directory / "log.jsonl").write_text('{"epoch": 1, "loss": 2.5, "scores": {"f1": 0.5}}\n')
+    _, err, code = elmo("plot", "training", ".")
+    assert (err, code) == ("training.svg: loss, scores\n", 0)
+    assert "f1" in (directory / "training.svg").read_text("utf-8")
 
 
-def test_mistakes_with_pictures_are_one_line(elmo, place, model_folder, monkeypatch):
+def test_mistakes_with_plots_are_one_line(elmo, directory, model_folder, monkeypatch):
     senses = "plot", "contexts", "play", "text.txt", "-m", model_folder
     failed(elmo(*senses, "-o", "a.pdf"), "a.pdf: expected a file that ends in .svg or .png")
     failed(elmo(*senses, "--layer", "3"), "there is no layer 3; the model has 0 to 2")

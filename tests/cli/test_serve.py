@@ -1,4 +1,4 @@
-"""The verb as a person would start it, and end it."""
+"""The command serve."""
 
 import json
 import os
@@ -39,11 +39,11 @@ def started(folder):
     """Start `elmo serve` on a free port: the process and its address."""
     processes = []
 
-    def start(*options, reading=("--threads", "1")):
+    def start(*options, computing=("--threads", "1")):
         process = subprocess.Popen(
             [
                 sys.executable, "-W", "error", "-m", "elmokit.cli", "serve",
-                "--model", folder, "--port", "0", *reading, *options,
+                "--model", folder, "--port", "0", *computing, *options,
             ],
             stderr=subprocess.PIPE, text=True, env={**os.environ, "ELMOKIT_TOKEN": "secret"},
         )  # fmt: skip
@@ -81,7 +81,7 @@ def test_sigterm_answers_what_waits_refuses_the_rest_and_exits_with_zero(started
 @pytest.mark.full
 @_SHARED
 def test_a_service_of_several_processes_ends_with_its_last_answer(started):
-    process, url = started("--batch-wait-milliseconds", "2000", reading=("--processes", "2"))
+    process, url = started("--batch-wait-milliseconds", "2000", computing=("--processes", "2"))
     client = Client(url, "secret", max_retries=0)
     with ThreadPoolExecutor(4) as pool:
         waiting = [pool.submit(client.encode, [["a"]]) for _ in range(4)]
@@ -98,7 +98,7 @@ def test_a_service_of_several_processes_ends_with_its_last_answer(started):
 @pytest.mark.full
 @_SHARED
 def test_the_processes_of_a_service_that_is_killed_have_no_port_and_end(started):
-    process, url = started(reading=("--processes", "2"))
+    process, url = started(computing=("--processes", "2"))
     assert Client(url, "secret").encode([["a"]]).shape == (1, 12)
     family = _family(process.pid)
     for number in family:
@@ -111,14 +111,14 @@ def test_the_processes_of_a_service_that_is_killed_have_no_port_and_end(started)
     wait_until(lambda: not any(map(is_running, family)))
 
 
-def test_processes_have_no_threads_to_choose(elmo):
+def test_worker_processes_take_no_number_of_threads(elmo):
     failed(elmo("serve", "--processes", 2, "--threads", 2), "with one thread each")
 
 
 def _family(number):
-    """All processes that come of one."""
+    """The processes that one has started, and those they have started."""
     own = Path(f"/proc/{number}/task/{number}/children").read_text("ascii").split()
-    return [found for child in map(int, own) for found in (child, *_family(child))]
+    return [number for child in map(int, own) for number in (child, *_family(child))]
 
 
 @pytest.mark.full
@@ -147,7 +147,7 @@ def test_a_signal_while_the_model_is_loaded_ends_the_service(tmp_path, number):
         process.stderr.close()
 
 
-def test_an_index_and_tasks_are_shown_to_those_who_ask(started, folder, tmp_path):
+def test_an_index_and_tasks_are_served(started, folder, tmp_path):
     model, examples = elmokit.load(folder), EXAMPLES["pos"]
     for name in ("one", "two"):
         learn(
@@ -160,14 +160,14 @@ def test_an_index_and_tasks_are_shown_to_those_who_ask(started, folder, tmp_path
         "--index", tmp_path / "index", "--task", tmp_path / "one", "--task", tmp_path / "two"
     )
 
-    def told(path, form=None):
+    def get(path, form=None):
         headers = {"Authorization": "Bearer secret", "Content-Type": "application/json"}
         body = None if form is None else json.dumps(form).encode()
         with urlopen(Request(url + path, body, headers), timeout=20) as answer:
             return json.loads(answer.read())
 
-    assert [mix["name"] for mix in told("/layer_weights")["layer_weights"]] == ["one", "two"]
-    assert told("/search", {"query": "The bank of a river ."})["results"][0]["line"] == 2
+    assert [mix["name"] for mix in get("/layer_weights")["layer_weights"]] == ["one", "two"]
+    assert get("/search", {"query": "The bank of a river ."})["results"][0]["line"] == 2
     with urlopen(url, timeout=20) as page:
         assert page.read().startswith(b"<!doctype html>")
     process.send_signal(signal.SIGTERM)
@@ -196,7 +196,7 @@ def test_an_index_of_another_model_ends_the_service(elmo, folder, tmp_path):
     assert err.splitlines()[1].startswith(f"elmo: {index}: built with another model")
 
 
-def test_a_port_that_is_taken_is_told_in_one_line(elmo, folder):
+def test_a_taken_port_is_one_line(elmo, folder):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = elmo("serve", "--model", folder, "--port", port)

@@ -31,23 +31,23 @@ def test_embed_writes_what_its_options_say(elmo, folder, tmp_path, options, shap
         assert file["0"].shape == shape
 
 
-def test_embed_writes_the_vectors_of_words(elmo, folder, speaker, text, tmp_path):
+def test_embed_writes_the_vectors_of_words(elmo, folder, loaded, text, tmp_path):
     _, err, _ = elmo("embed", text, tmp_path / "out.hdf5", "-m", folder)
     assert err == f"{tmp_path}/out.hdf5: 2 sentences\n"
-    expected = speaker.embed([line.split() for line in text.read_text().splitlines()])
+    expected = loaded.embed([line.split() for line in text.read_text().splitlines()])
     with h5py.File(tmp_path / "out.hdf5") as file:
         for number, array in enumerate(expected):
             np.testing.assert_allclose(file[str(number)][...], array, atol=2e-6)
 
 
-def test_encode_prints_rows_or_writes_a_file(elmo, folder, speaker, text, tmp_path):
+def test_encode_prints_rows_or_writes_a_file(elmo, folder, loaded, text, tmp_path):
     rows = succeeded(elmo("encode", text, "-m", folder)).splitlines()
-    expected = speaker.encode(text.read_text().splitlines())
+    expected = loaded.encode(text.read_text().splitlines())
     np.testing.assert_allclose([[*map(float, r.split("\t"))] for r in rows], expected, atol=2e-6)
     target = tmp_path / "out.npy"
     done = elmo("encode", text, "-o", target, "-m", folder, "--layers", "-1", "--pooling", "max")
     assert succeeded(done) == ""
-    expected = speaker.encode(text.read_text().splitlines(), layers="top", pooling="max")
+    expected = loaded.encode(text.read_text().splitlines(), layers="top", pooling="max")
     np.testing.assert_allclose(np.load(target), expected, atol=2e-6)
     succeeded(elmo("encode", text, "-o", tmp_path / "n.npy", "-m", folder, "--normalize"))
     assert np.linalg.norm(np.load(tmp_path / "n.npy"), axis=1) == pytest.approx(1)

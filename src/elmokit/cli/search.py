@@ -141,6 +141,7 @@ def build(
         )
 
 
+@resumable("nothing was added; run the same command again to add the files")
 @takes_model("precision")
 def add(load: Load, location: Location, corpus: Corpus) -> None:
     """Add files to an index: all of their passages, or none if it is interrupted.
