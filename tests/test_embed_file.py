@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import elmokit
-from elmokit.embed_file import Store, embed_file
+from elmokit.atomic import ResumableDirectory
+from elmokit.embed_file import HDF5Writer, embed_file
 from elmokit.errors import InputError, OutputError
 from elmokit.export import write_vectors
 
@@ -53,7 +54,7 @@ def test_every_line_has_its_key_and_its_vectors(model, tmp_path):
 
 
 def test_the_file_says_where_its_vectors_came_from(model, tmp_path):
-    embed_file(model, LINES, tmp_path / "out.hdf5", form="top", tokenizer="moses")
+    embed_file(model, LINES, tmp_path / "out.hdf5", layers="top", tokenizer="moses")
     told = contents(tmp_path / "out.hdf5")["attributes"]
     assert told["model"] == model.pretrained.fingerprint()
     assert json.loads(told["config"])["cell_dim"] == 12
@@ -64,18 +65,21 @@ def test_the_file_says_where_its_vectors_came_from(model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("form", "of"),
+    ("layers", "of"),
     [
         ("all", lambda a: a),
         ("top", lambda a: a[2]),
-        ("average", lambda a: a.mean(0)),
+        ("mean", lambda a: a.mean(0)),
+        ("concat", lambda a: np.concatenate([*a], 1)),
+        (elmokit.ScalarMix(3, scale=3.0), lambda a: a.sum(0)),
+        (1, lambda a: a[[1]]),
         ((0, 2), lambda a: a[[0, 2]]),
         ((1,), lambda a: a[[1]]),
     ],
 )
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_forms_and_numbers_are_those_asked_for(model, tmp_path, form, of, dtype):
-    embed_file(model, LINES[:1], tmp_path / "out.hdf5", form=form, dtype=dtype)
+def test_layers_and_dtype_are_the_chosen_ones(model, tmp_path, layers, of, dtype):
+    embed_file(model, LINES[:1], tmp_path / "out.hdf5", layers=layers, dtype=dtype)
     found = contents(tmp_path / "out.hdf5")["0"]
     expected = of(model.embed([LINES[0].split()])[0])
     assert found.dtype == dtype
@@ -196,7 +200,7 @@ def test_a_run_killed_twenty_times_ends_with_the_same_bits(model_folder, tmp_pat
 def test_a_kill_after_the_last_step_is_cleaned_up(model, tmp_path, monkeypatch):
     target = tmp_path / "out.hdf5"
     with monkeypatch.context() as patch:
-        patch.setattr(Store, "_clear", Store.close)
+        patch.setattr(ResumableDirectory, "clear", ResumableDirectory.close)
         embed_file(model, LINES, target)
     with pytest.raises(InputError, match=r"out\.hdf5: exists already"):
         embed_file(model, [*LINES, "one more"], target)
@@ -205,16 +209,18 @@ def test_a_kill_after_the_last_step_is_cleaned_up(model, tmp_path, monkeypatch):
 
 
 def test_two_runs_at_once_are_refused(model, tmp_path):
-    with Store(tmp_path / "out.hdf5", {}) as first:
-        with pytest.raises(InputError, match=r"out\.hdf5: another process is writing it"):
-            Store(tmp_path / "out.hdf5", {})
+    target = tmp_path / "out.hdf5"
+    busy = pytest.raises(InputError, match=r"out\.hdf5: another process is writing it")
+    with HDF5Writer(target, {}) as first:
+        with busy, HDF5Writer(target, {}):
+            pass
         first.finish()
 
 
 def test_a_folder_of_someone_else_is_left_alone(model, tmp_path):
     (tmp_path / "out.hdf5.partial").mkdir()
     (tmp_path / "out.hdf5.partial" / "mine").touch()
-    with pytest.raises(InputError, match=r"out\.hdf5\.partial: is in the way, and not of elmokit"):
+    with pytest.raises(OutputError, match=r"out\.hdf5\.partial: holds mine, but no settings\.json"):
         embed_file(model, LINES, tmp_path / "out.hdf5")
     assert (tmp_path / "out.hdf5.partial" / "mine").exists()
 
@@ -224,7 +230,7 @@ def test_a_damaged_part_is_named(model_folder, tmp_path):
     begin(model, tmp_path)
     part = min((tmp_path / "out.hdf5.partial").glob("part-*"))
     os.truncate(part, 100)
-    with pytest.raises(InputError, match=r"part-0+\.npz: is damaged .*; delete .* to start anew"):
+    with pytest.raises(InputError, match=r"part-0+\.npz: is damaged .*; delete .* to start again"):
         embed_file(model, MANY, tmp_path / "out.hdf5")
 
 
@@ -264,15 +270,24 @@ def begin(model, tmp_path, **settings):
 def test_another_run_is_not_gone_on_with(model_folder, tmp_path):
     model = elmokit.load(model_folder, tokens_per_batch=64)
     begin(model, tmp_path)
-    with pytest.raises(InputError, match=r"was begun with another form \(all, now top\); finish"):
-        embed_file(model, MANY, tmp_path / "out.hdf5", form="top")
+    with pytest.raises(InputError, match="was started with form all, now top; finish it as it was"):
+        embed_file(model, MANY, tmp_path / "out.hdf5", layers="top")
     other = elmokit.load(model_folder, tokens_per_batch=128)
-    with pytest.raises(InputError, match="was begun with another tokens_per_batch"):
+    with pytest.raises(InputError, match="was started with tokens_per_batch 64, now 128"):
         embed_file(other, MANY, tmp_path / "out.hdf5")
-    with pytest.raises(InputError, match="line 2 of the input is not what was embedded"):
+    with pytest.raises(InputError, match="line 2 of the input is not the one that was"):
         embed_file(model, ["", "other"], tmp_path / "out.hdf5")
-    with pytest.raises(InputError, match="of the input is not what was embedded"):
+    with pytest.raises(InputError, match="of the input is not the one that was"):
         embed_file(model, MANY[:3], tmp_path / "out.hdf5")
+
+
+def test_a_run_that_another_version_started_is_resumed(model_folder, tmp_path):
+    model = elmokit.load(model_folder, tokens_per_batch=64)
+    begin(model, tmp_path)
+    settings = tmp_path / "out.hdf5.partial" / "settings.json"
+    stored = json.loads(settings.read_text()) | {"elmokit": "0.1.0"}  # which 0.1 wrote there too
+    settings.write_text(json.dumps(stored))
+    assert embed_file(model, MANY, tmp_path / "out.hdf5") == 400
 
 
 def test_an_existing_file_is_left_alone(model, tmp_path):
@@ -316,11 +331,11 @@ def test_a_folder_that_cannot_be_written_is_named(model):
         embed_file(model, LINES, "/proc/out.hdf5")
 
 
-def test_a_store_can_be_made_anew(tmp_path):
+def test_a_file_can_be_overwritten(tmp_path):
     for _ in range(2):
-        store = Store(tmp_path / "out.hdf5", {}, overwrite=True)
-        store.append(["a"], [np.ones((1, 1, 2), np.float32)])
-        store.finish()
+        with HDF5Writer(tmp_path / "out.hdf5", {}, overwrite=True) as writer:
+            writer.append(["a"], [np.ones((1, 1, 2), np.float32)])
+            writer.finish()
     assert contents(tmp_path / "out.hdf5")["0"].shape == (1, 1, 2)
 
 

@@ -1,10 +1,10 @@
-"""A text file embedded into HDF5, line by line; a killed run resumes."""
+"""A text file embedded line by line into HDF5; a killed run resumes."""
 
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -15,29 +15,20 @@ import numpy as np
 import torch
 
 from elmokit import __version__
-from elmokit.atomic import DirectoryLock, rename_atomically, write_atomically
+from elmokit.atomic import ResumableDirectory
 from elmokit.batching import token_windows
 from elmokit.embedder import Embedder
-from elmokit.errors import InputError, OutputError
+from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained, stored_config
-from elmokit.inference import LayerSelection
+from elmokit.inference import Layers, LayerSelection
 from elmokit.model.bilm import State
+from elmokit.model.scalar_mix import ScalarMix
 from elmokit.pooling import Vectors
 from elmokit.progress import Progress
 from elmokit.tokenizers import check_tokenizer, get_tokenizer
 
-Form = Literal["all", "top", "average"] | tuple[int, ...]
-
-# With a carried state, about so many lines are a part of the file, or as many words as these
-# batches have.
-_CARRIED_LINES, _CARRIED_BATCHES = 256, 4
-
-
-class Line(NamedTuple):
-    """A line of the input, and its words."""
-
-    text: str
-    words: list[str]
+# With a carried state, a part has about so many lines, or as many words as so many batches.
+_LINES_PER_CARRIED_PART, _BATCHES_PER_CARRIED_PART = 256, 4
 
 
 def embed_file(
@@ -45,7 +36,7 @@ def embed_file(
     lines: Iterable[str],
     target: str | Path,
     *,
-    form: Form = "all",
+    layers: Layers = "all",
     dtype: Literal["float32", "float16"] = "float32",
     tokenizer: str = "spaces",
     batch_size: int = 1,
@@ -54,116 +45,125 @@ def embed_file(
     total: int | None = None,
     show_progress_bar: bool | None = None,
 ) -> int:
-    """Embed a sentence a line into an HDF5 file; the number of lines, which is that of its keys.
+    """Embed one sentence per line into an HDF5 file; returns the number of lines.
 
-    A line's key is its number from 0, or with `sentence_keys` the line itself. Its dataset is
-    (layers, words, dim), or (words, dim) for `top` and `average`; a blank line has no words. The
-    file appears under its name only when whole; killed and called again, this goes on. Where the
-    embedder carries its state, line k goes on where line k - `batch_size` ended, the first from
-    zero.
+    The key of a line is its number from 0, or with `sentence_keys` the line itself. Its dataset is
+    (layers, words, dim), or (words, dim) where `layers` is "top" or combines layers; a blank line
+    has no words. The file appears under its name only when it is complete; killed and called
+    again, this resumes. Where the embedder carries its state, line k goes on where line
+    k - `batch_size` ended, the first ones from zero.
     """
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}, expected 1 or more")
-    wanted = "all" if form == "average" else form
-    LayerSelection.of(
-        embedder.bilm.config, wanted, "both", boundaries=False
-    )  # refuses what is not there
+    selection = LayerSelection.of(embedder.bilm.config, layers)
+    one_layer = layers == "top" or selection.combination is not None
     check_tokenizer(tokenizer)
     carry = embedder.state_mode == "carry"
-    settings = {
-        **describe(embedder.pretrained),
+    attributes = {  # by the names of version 0.1
+        **model_attributes(embedder.pretrained),
         "precision": embedder.precision,
         "state": f"carry, {batch_size}" if carry else embedder.state_mode,
-        "form": form if isinstance(form, str) else ",".join(map(str, form)),
+        "form": _stored_layers(layers),
         "split": tokenizer,
         "tokens_per_batch": str(embedder.tokens_per_batch),
     }
     texts = (line.strip(" \t\r\n") for line in lines)
-    with Store(
-        Path(target),
-        settings,
-        dtype=dtype,
-        forget_sentences=forget_sentences,
-        sentence_keys=sentence_keys,
-    ) as store:
-        state = store.skip_known(texts)
-        if store.finished:
-            return store.done
+    with (
+        embedder.session.reporting_truncated_words(),
+        HDF5Writer(
+            Path(target),
+            attributes,
+            dtype=dtype,
+            forget_sentences=forget_sentences,
+            sentence_keys=sentence_keys,
+        ) as writer,
+    ):
+        state = writer.skip_done(texts)
+        if writer.finished:
+            return writer.done
         if carry and state is None:
             embedder.reset_state()
         elif state is not None:
             embedder.state = state
-        with Progress(total, shown=show_progress_bar, done=store.done) as shown:
+        with Progress(total, shown=show_progress_bar, done=writer.done) as progress:
             for window in _windows(texts, embedder, tokenizer, batch_size):
                 sentences = [line.words for line in window]
+                size = batch_size if carry else len(sentences)
                 arrays: list[Vectors] = []
-                for batch in _batches(sentences, batch_size if carry else len(sentences)):
-                    arrays += embedder.embed(batch, layers=wanted, show_progress_bar=False)
-                store.append(
+                for start in range(0, len(sentences), size):
+                    arrays += embedder.embed(
+                        sentences[start : start + size], layers=layers, show_progress_bar=False
+                    )
+                writer.append(
                     [line.text for line in window],
-                    [shaped(array, form) for array in arrays],
+                    [array[0] for array in arrays] if one_layer else arrays,
                     state=embedder.state if carry else None,
                 )
-                shown.advance(len(window), words=sum(map(len, sentences)))
-        store.finish()
-        return store.done
+                progress.advance(len(window), words=sum(map(len, sentences)))
+        writer.finish()
+        return writer.done
 
 
-def describe(pretrained: Pretrained) -> dict[str, str]:
-    """What a file of vectors says of the model that made them."""
+def model_attributes(pretrained: Pretrained) -> dict[str, str]:
+    """What a file of vectors says of the model that computed them."""
     return {
-        "elmokit": __version__,
         "model": pretrained.fingerprint(),
         "config": json.dumps(stored_config(pretrained.model.bilm.config)),
     }
 
 
-def shaped(array: Vectors, form: Form) -> Vectors:
-    """A sentence's layers, as a form wants them computed, in the shape that it has in the file."""
-    if form == "average":
-        mean: Vectors = array.mean(0)
-        return mean
-    return array[0] if form == "top" else array
+def _stored_layers(layers: Layers) -> str:
+    """The choice of layers as files name it."""
+    if layers == "mean":
+        return "average"
+    if isinstance(layers, ScalarMix):
+        weights = torch.cat([layers.weights.detach().cpu(), layers.scale.detach().cpu()[None]])
+        digest = hashlib.sha256(weights.numpy().tobytes()).hexdigest()
+        return f"mix {digest[:16]}, {layers.normalize}"
+    if isinstance(layers, str):
+        return layers
+    return str(layers) if isinstance(layers, int) else ",".join(map(str, layers))
+
+
+class _Line(NamedTuple):
+    text: str
+    words: list[str]
 
 
 def _windows(
-    texts: Iterator[str], embedder: Embedder, tokenizer: str, batch_size: int
-) -> Iterator[list[Line]]:
-    """Lines that become a part together: the same ones, wherever a killed run goes on."""
-    way = get_tokenizer(tokenizer)
-    read = (Line(text, way.tokenize(text)) for text in texts)
+    texts: Iterator[str], embedder: Embedder, tokenizer_name: str, batch_size: int
+) -> Iterator[list[_Line]]:
+    """Lines that make a part; the same ones, wherever a killed run resumes."""
+    tokenizer = get_tokenizer(tokenizer_name)
+    lines = (_Line(text, tokenizer.tokenize(text)) for text in texts)
     if embedder.state_mode != "carry":
-        yield from token_windows(read, embedder.tokens_per_batch, lambda line: len(line.words))
+        yield from token_windows(lines, embedder.tokens_per_batch, lambda line: len(line.words))
         return
-    window: list[Line] = []
-    while batch := [*islice(read, batch_size)]:
+    max_words = _BATCHES_PER_CARRIED_PART * embedder.tokens_per_batch
+    window: list[_Line] = []
+    while batch := [*islice(lines, batch_size)]:
         window += batch
         words = sum(len(line.words) for line in window)
-        if len(window) >= _CARRIED_LINES or words >= _CARRIED_BATCHES * embedder.tokens_per_batch:
+        if len(window) >= _LINES_PER_CARRIED_PART or words >= max_words:
             yield window
             window = []
     if window:
         yield window
 
 
-def _batches(sentences: list[list[str]], size: int) -> Iterator[list[list[str]]]:
-    for start in range(0, len(sentences), size):
-        yield sentences[start : start + size]
+class HDF5Writer:
+    """An HDF5 file of vectors that is written in parts, and complete when it has its name.
 
-
-class Store:
-    """A file of vectors in the making: whole parts in a folder beside it, until all are there.
-
-    `settings` describe the vectors and become attributes of the file; a file begun with other
-    settings is not gone on with. `done` counts the lines on disk. Where the file is there already
-    and only its folder was left by a kill, `finished` is true. With `overwrite`, an existing file
-    is replaced when the new one is whole, and nothing is gone on with.
+    `attributes` describe the vectors and become attributes of the file; unfinished work with other
+    attributes is not resumed. `done` counts the lines on disk. Where the file exists and a kill
+    left only its directory of parts, `finished` is true. With `overwrite`, an existing file is
+    replaced when the new one is complete, and nothing is resumed.
     """
 
     def __init__(
         self,
         target: Path,
-        settings: dict[str, str],
+        attributes: dict[str, str],
         *,
         dtype: str = "float32",
         forget_sentences: bool = False,
@@ -172,60 +172,60 @@ class Store:
     ) -> None:
         if target.is_dir() or not target.name:
             raise InputError(f"{target}: is a folder; name a file")
-        self._target, self._overwrites = target, overwrite
-        ending = f".{os.getpid()}.partial" if overwrite else ".partial"
-        self._folder = target.with_name(target.name + ending)
-        self._dtype = dtype
+        self._target, self._overwrite, self._dtype = target, overwrite, dtype
         self._keys = _SentenceKeys() if sentence_keys else None
         self._indexed = not forget_sentences and not sentence_keys
-        self._settings = {
-            **settings,
+        self._attributes = {
+            **attributes,
             "dtype": dtype,
             "keys": "sentences" if sentence_keys else "numbers",
             "sentence_to_index": str(self._indexed),
         }
-        self._digest = hashlib.sha256()
-        self._known_lines: object = None  # the digest of the lines of a file that is there
-        self._claim: DirectoryLock | None = None
+        ending = f".{os.getpid()}.partial" if overwrite else ".partial"
+        self._directory = ResumableDirectory(
+            target.with_name(target.name + ending),
+            self._attributes,
+            label=str(target),
+            manifest_name="settings.json",
+        )
+        self._lines_digest = hashlib.sha256()
         self.done = 0
-        self.finished = target.exists() and not overwrite
-        if self.finished:
-            self._refuse_unless_left_over()
-            return
-        try:
-            self._begin()
-        except BaseException:
-            self.close()
-            raise
+        self.finished = False
 
-    def __enter__(self) -> "Store":
+    def __enter__(self) -> "HDF5Writer":
+        path = self._directory.path
+        if self._target.exists() and not self._overwrite:
+            self._finished_attributes()  # refuses another file
+            self.finished = True
+            return self
+        if self._overwrite and (path / "settings.json").exists():
+            shutil.rmtree(path)  # left by a killed process that had this one's number
+        self._directory.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._overwrites and self._folder.exists():
-            self._clear()  # nobody would go on with it
-        self.close()
+        if self._overwrite and self._directory.path.exists():
+            self._clear()  # nobody would resume it
+        self._directory.close()
 
-    def close(self) -> None:
-        """Let another process go on with the file."""
-        if self._claim is not None:
-            self._claim.release()
-
-    def skip_known(self, texts: Iterator[str]) -> State | None:
-        """Take the lines that are done from the input; the state after them, if one was kept."""
+    def skip_done(self, texts: Iterator[str]) -> State | None:
+        """Take the lines that are done from the input; returns the state after them, if any."""
         if self.finished:
-            self._check_lines(list(texts))
+            for text in texts:
+                self._count(text)
+            if self._lines_digest.hexdigest() != self._finished_attributes()["lines"]:
+                self._refuse_existing()
             self._clear()
             return None
         state = None
-        for path in self._parts():
+        for path in self._directory.parts():
             part = self._load(path)
             self._check_keys(part.texts)
             for text in part.texts:
                 if text != next(texts, None):
                     raise InputError(
-                        f"line {self.done + 1} of the input is not what was embedded into "
-                        f"{self._target} before; delete {self._folder} to start anew"
+                        f"line {self.done + 1} of the input is not the one that was embedded into "
+                        f"{self._target} before; delete {self._directory.path} to start again"
                     )
                 self._count(text)
             state = part.state
@@ -234,7 +234,7 @@ class Store:
     def append(
         self, texts: list[str], arrays: list[Vectors], *, state: State | None = None
     ) -> None:
-        """The next lines and their vectors, safe on disk when this returns."""
+        """Add the next lines and their vectors; they are safe on disk when this returns."""
         self._check_keys(texts)
         contents = {
             "texts": np.frombuffer(json.dumps(texts).encode(), np.uint8),
@@ -243,26 +243,26 @@ class Store:
         }
         if state is not None:
             contents |= {"output": state.hidden.cpu().numpy(), "memory": state.cell.cpu().numpy()}
-        path = self._folder / f"part-{self.done:012d}.npz"
-        with self._explaining():
-            write_atomically(path, lambda file: np.savez(file, **contents))  # type: ignore[arg-type]
+        self._directory.write_part(
+            self.done,
+            lambda file: np.savez(file, **contents),  # type: ignore[arg-type]
+        )
         for text in texts:
             self._count(text)
 
     def finish(self) -> None:
         """Put the parts together, and give the file its name."""
-        unnamed = self._folder / "whole.hdf5"
-        with self._explaining():
-            self._reserve(unnamed)
-            with h5py.File(unnamed, "w") as file:
+        with self._directory.explaining_errors():
+            complete = self._directory.path / "whole.hdf5"
+            self._reserve(complete)
+            with h5py.File(complete, "w") as file:
                 self._fill(file)
-            rename_atomically(unnamed, self._target)
-            self._clear()
+            self._directory.publish(complete.name, self._target)
 
     def _fill(self, file: h5py.File) -> None:
         index = {}
         number = 0
-        for path in self._parts():
+        for path in self._directory.parts():
             part = self._load(path)
             for text, array in zip(part.texts, part.arrays(), strict=True):
                 file.create_dataset(text if self._keys else str(number), data=array)
@@ -271,118 +271,75 @@ class Store:
                 number += 1
         assert number == self.done, f"{number} lines in the parts, but {self.done} were embedded"
         if self._indexed:
-            listed = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
-            listed[0] = json.dumps(index, ensure_ascii=False)
-        file.attrs.update(self._settings, sentences=number, lines=self._digest.hexdigest())
+            dataset = file.create_dataset("sentence_to_index", (1,), h5py.string_dtype())
+            dataset[0] = json.dumps(index, ensure_ascii=False)
+        file.attrs.update(
+            self._attributes,
+            elmokit=__version__,
+            sentences=number,
+            lines=self._lines_digest.hexdigest(),
+        )
 
-    def _reserve(self, unnamed: Path) -> None:
-        """Fail now if there is no room: HDF5 may take the process down when it finds none."""
-        needed = sum(path.stat().st_size + 2**16 for path in self._parts()) + 4096 * self.done
+    def _reserve(self, path: Path) -> None:
+        """Fail now if the disk is too full: HDF5 may take the process down when it finds out."""
+        parts = self._directory.parts()
+        needed = sum(part.stat().st_size + 2**16 for part in parts) + 4096 * self.done
         if hasattr(os, "posix_fallocate"):
-            with open(unnamed, "wb") as file:
+            with open(path, "wb") as file:
                 os.posix_fallocate(file.fileno(), 0, needed + 2**20)
 
-    def _begin(self) -> None:
-        told = self._folder / "settings.json"
-        with self._explaining():
-            self._folder.mkdir(exist_ok=True)
-            self._claim = DirectoryLock(
-                self._folder, f"{self._target}: another process is writing it; wait for its end"
-            )
-            if self._overwrites:
-                self._remove_files()  # of a killed process that had this one's number
-            for left in self._folder.glob(".settings.json.*.unfinished"):
-                left.unlink()
-            if not told.exists() and any(self._folder.iterdir()):
-                raise InputError(f"{self._folder}: is in the way, and not of elmokit; move it")
-            if not told.exists():
-                write_atomically(told, lambda file: file.write(json.dumps(self._settings).encode()))
-        before = json.loads(told.read_text("utf-8"))
-        if different := [k for k, value in self._settings.items() if before.get(k) != value]:
-            name = different[0]
-            raise InputError(
-                f"{self._folder}: was begun with another {name} ({before.get(name)}, now "
-                f"{self._settings[name]}); finish it as it was begun, or delete it"
-            )
+    def _finished_attributes(self) -> dict[str, object]:
+        """The attributes of a file that a run like this one finished before it was killed.
 
-    def _refuse_unless_left_over(self) -> None:
-        """Nothing is written over; but a kill may have come after the file had its name."""
-        told: dict[str, object] = {}
-        left = self._folder.is_dir() and {path.name for path in self._folder.iterdir()}
-        if left == set() or (left and "settings.json" in left):
+        No file is overwritten, but a kill may have come after the file had its name.
+        """
+        attributes: dict[str, object] = {}
+        path = self._directory.path
+        left = {file.name for file in path.iterdir()} if path.is_dir() else None
+        if left is not None and (not left or "settings.json" in left):
             try:
                 with h5py.File(self._target) as file:
-                    told = dict(file.attrs)
+                    attributes = dict(file.attrs)
             except OSError:
-                pass  # not an HDF5 file, so not ours
-        if {name: told.get(name) for name in self._settings} != self._settings:
+                pass  # not an HDF5 file, so not one of ours
+        if {name: attributes.get(name) for name in self._attributes} != self._attributes:
             self._refuse_existing()
-        self._known_lines = told.get("lines")
-
-    def _check_lines(self, texts: list[str]) -> None:
-        for text in texts:
-            self._count(text)
-        if self._digest.hexdigest() != self._known_lines:
-            self._refuse_existing()
+        return attributes
 
     def _refuse_existing(self) -> None:
         raise InputError(f"{self._target}: exists already; delete it, or give another name")
 
     def _clear(self) -> None:
-        """Remove the folder and what is ours in it; the settings last, as they say it is ours."""
-        self.close()
-        self._remove_files()
-        self._folder.rmdir()
-
-    def _remove_files(self) -> None:
-        for path in [*self._folder.glob(".*.unfinished"), *self._parts()]:
-            path.unlink()
-        for name in ("whole.hdf5", "settings.json"):
-            (self._folder / name).unlink(missing_ok=True)
-
-    def _parts(self) -> list[Path]:
-        return sorted(self._folder.glob("part-*.npz"))
+        self._directory.clear("whole.hdf5")
 
     def _load(self, path: Path) -> "_Part":
         try:
-            with open(path, "rb") as file, np.load(file) as kept:
+            with open(path, "rb") as file, np.load(file) as arrays:
                 state = None
-                if "output" in kept:
-                    state = State(*(torch.from_numpy(kept[k]) for k in ("output", "memory")))
-                texts = json.loads(kept["texts"].tobytes())
-                return _Part(texts, kept["words"].tolist(), kept["vectors"], state)
+                if "output" in arrays:
+                    state = State(*(torch.from_numpy(arrays[k]) for k in ("output", "memory")))
+                texts = json.loads(arrays["texts"].tobytes())
+                return _Part(texts, arrays["words"].tolist(), arrays["vectors"], state)
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise InputError(
-                f"{path}: is damaged ({error}); delete {self._folder} to start anew"
+                f"{path}: is damaged ({error}); delete {self._directory.path} to start again"
             ) from None
 
     def _count(self, text: str) -> None:
-        self._digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
+        self._lines_digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
         self.done += 1
 
     def _check_keys(self, texts: list[str]) -> None:
         for number, text in enumerate(texts, self.done + 1):
-            if self._keys is not None and (why := self._keys.refuse(text)):
+            if self._keys is not None and (reason := self._keys.add(text)):
                 raise InputError(
-                    f"line {number} ({text[:60]!r}) cannot be a key: {why}; "
+                    f"line {number} ({text[:60]!r}) cannot be a key: {reason}; "
                     "use line numbers as keys instead"
                 )
 
-    @contextmanager
-    def _explaining(self) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, RuntimeError) as error:  # h5py raises either
-            reason = getattr(error, "strerror", None) or error
-            raise OutputError(
-                f"{self._target}: cannot be written ({reason}); "
-                + (f"{self.done:,} lines are safe: " if self.done else "")
-                + "mend that, and run the same command again"
-            ) from None
-
 
 class _Part(NamedTuple):
-    """Some lines, how many words each has, the vectors of all, and the state after them."""
+    """Some lines, the number of words of each, the vectors of all, and the state after them."""
 
     texts: list[str]
     words: list[int]
@@ -395,14 +352,14 @@ class _Part(NamedTuple):
 
 
 class _SentenceKeys:
-    """Which sentences may be keys of an HDF5 file, where "/" makes groups and "." is no name."""
+    """The sentences that are keys of an HDF5 file, where "/" makes groups and "." is no name."""
 
     def __init__(self) -> None:
         self._datasets: set[str] = set()
         self._groups: set[str] = set()
 
-    def refuse(self, text: str) -> str | None:
-        """Why a sentence cannot be a key; None, and it is noted, if it can."""
+    def add(self, text: str) -> str | None:
+        """Add a sentence; returns the reason if it cannot be a key."""
         names = text.split("/")
         groups = {"/".join(names[:end]) for end in range(1, len(names))}
         if not all(names) or "." in names or "\0" in text:

@@ -60,6 +60,7 @@ def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
     failed(elmo("embed", text, text, "-m", folder), "text.txt: exists already; delete it")
     failed(elmo("embed", text, "/proc/out.hdf5", "-m", folder), "/proc/out.hdf5: cannot be writ")
     failed(elmo("embed", text, out, "-m", folder, "--layers", "7"), "7")
+    failed(elmo("embed", text, out, "-m", folder, "--layers", "a"), "layers is 'a', expected")
     failed(elmo("embed", text, out, "-m", folder, "--tokenizer", "x"), "'x', expected")
     failed(elmo("embed", text, ".", "-m", folder), ".: is a folder; name a file")
     failed(elmo("encode", text, "-m", folder, "-o", "x.csv"), "x.csv: ends in none of .npy")
@@ -75,4 +76,3 @@ def test_wrong_usage_exits_with_2(elmo, text, tmp_path):
     failed(elmo("embed", text, out, "--top", "--all"), "choose one of --all, --top", code=2)
     failed(elmo("embed", text, out, "--top", "--layers", "0"), "choose one of", code=2)
     failed(elmo("encode", text, "--layers", "0,2"), "'0,2' is several vectors", code=2)
-    failed(elmo("embed", text, out, "--layers", "a"), "'a': expected all, top, mean", code=2)

@@ -1,7 +1,7 @@
 """Commands that compute vectors: embed (of words) and encode (of texts)."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -103,7 +103,7 @@ def embed(
             load(),
             lines,
             target,
-            form=_form(chosen[0]),
+            layers=parse_layers(chosen[0]),
             dtype=dtype,
             tokenizer=tokenizer,
             batch_size=batch_size,
@@ -112,18 +112,6 @@ def embed(
             total=count_lines(given, text),
         )
     tell(f"{target}: {count:,} sentences")
-
-
-def _form(layers: str) -> Any:
-    parsed = parse_layers(layers)
-    if isinstance(parsed, str):
-        if parsed not in ("all", "top", "mean"):
-            raise typer.BadParameter(
-                f"{layers!r}: expected all, top, mean or numbers such as 0,2",
-                param_hint="--layers",
-            )
-        return "average" if parsed == "mean" else parsed
-    return tuple(parsed) if isinstance(parsed, list) else (parsed,)
 
 
 @takes_choices(pooling=_poolings)

@@ -15,7 +15,7 @@ from elmokit import formats
 from elmokit.batching import Batch, check_words
 from elmokit.compat.allennlp_shim import install, main
 from elmokit.config import BiLMConfig
-from elmokit.embed_file import Store, describe, shaped
+from elmokit.embed_file import HDF5Writer, model_attributes
 from elmokit.errors import ConfigError
 from elmokit.model.bilm import State
 from elmokit.model.scalar_mix import mix_layers
@@ -120,21 +120,23 @@ class ElmoEmbedder:
             )
         with (
             input_file,
-            Store(
+            HDF5Writer(
                 Path(output_file_path),
                 {**self.elmo_bilm.describe(), "form": output_format, "split": "whitespace"},
                 forget_sentences=forget_sentences,
                 sentence_keys=use_sentence_keys,
                 overwrite=True,
-            ) as store,
+            ) as writer,
         ):
             lines = (line.strip() for line in input_file)
             while texts := [*islice(lines, batch_size)]:
                 arrays = self.embed_batch([text.split() for text in texts])
                 if output_format == "top":
-                    arrays = [array[-1:] for array in arrays]
-                store.append(texts, [shaped(array, output_format) for array in arrays])
-            store.finish()
+                    arrays = [array[-1] for array in arrays]
+                elif output_format == "average":
+                    arrays = [array.mean(0) for array in arrays]
+                writer.append(texts, arrays)
+            writer.finish()
 
 
 class Representations(TypedDict):
@@ -278,7 +280,7 @@ class ElmoBiLm(nn.Module):
 
     def describe(self) -> dict[str, str]:
         """The attributes of an HDF5 file that describe the model."""
-        return describe(self._pretrained)
+        return model_attributes(self._pretrained)
 
     @property
     def _states(self) -> State | None:
