@@ -4,7 +4,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields
@@ -199,7 +199,9 @@ def parse_layers(text: str) -> Any:
     return int(text) if len(numbers) == 1 else [int(number) for number in numbers]
 
 
-def takes_settings(default: Callable[[], Any]) -> Callable[[Command], Command]:
+def takes_settings(
+    default: Callable[[], Any], *, without: Container[str] = ()
+) -> Callable[[Command], Command]:
     """Give a command an option for every setting of a dataclass, as one argument `given`.
 
     `given` maps the names that were typed to values as a TOML file has them.
@@ -208,7 +210,7 @@ def takes_settings(default: Callable[[], Any]) -> Callable[[Command], Command]:
     def decorate(command: Command) -> Command:
         def complete() -> Command:
             record = default()
-            names = [f.name for f in fields(record)]
+            names = [f.name for f in fields(record) if f.name not in without]
 
             @functools.wraps(command)
             def wrapper(**given: Any) -> None:
@@ -216,7 +218,7 @@ def takes_settings(default: Callable[[], Any]) -> Callable[[Command], Command]:
                 command(**given, given=typed)
 
             own = [p for p in inspect.signature(command).parameters.values() if p.name != "given"]
-            return _with_parameters(wrapper, [*own, *_settings_parameters(record)])
+            return _with_parameters(wrapper, [*own, *_settings_parameters(record, names)])
 
         return _completed_later(command, complete)
 
@@ -260,9 +262,11 @@ def _completed_later(command: Command, complete: Callable[[], Command]) -> Comma
     return _with_parameters(stub, [])
 
 
-def _settings_parameters(record: Any) -> Iterator[inspect.Parameter]:
+def _settings_parameters(record: Any, wanted: Container[str]) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(type(record))
     for setting in fields(record):
+        if setting.name not in wanted:
+            continue
         hint, default = hints[setting.name], getattr(record, setting.name)
         names, metavar = "--" + setting.name.replace("_", "-"), None
         if hint is bool:
