@@ -1,14 +1,13 @@
-"""A service under load becomes latencies and throughput, beside the embedder called directly.
+"""Latency and throughput of the HTTP service under load, beside direct calls of the embedder.
 
     python benchmarks/serve.py [--size small] [--seconds 60] [--clients 64]
 
-It starts `elmo serve` with random weights of a published size, or with the English model that
-ships, and times the page and its first question. Then it finds what the service answers when so
-many clients never rest (its capacity), and sends requests at half, once and twice that rate,
-whether they are answered or not. A request is one English sentence; its latency counts from the
-moment it was due. An answer counts by its status when it is whole; one that is cut short or is no
-zip is broken, and one without even a status is lost too. A table for people, one JSON line last
-for machines.
+Starts `elmo serve` with random weights of a published size, or with the English model, and times
+the first requests of a browser. Then it measures the capacity (clients that send their next request
+as soon as they have a response) and sends requests at half, once and twice that rate, at random
+times. A request is one English sentence; its latency counts from the moment it was due. A response
+is counted by its status if it is complete. One that is cut short or is not a zip file is broken;
+one without even a status is also lost. Prints a table, and one line of JSON at the end.
 """
 
 import argparse
@@ -42,53 +41,53 @@ from embed import prose
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "senses.json"
 TEXTS = [text for texts in json.loads(EXAMPLES.read_text("utf-8")).values() for text in texts]
-# What a browser asks for first: the page, and the uses of a word in fifteen sentences.
+# The first requests of a browser: the page, and the contexts of a word in fifteen sentences.
 PAGE = {"GET /": ("/", None), "POST /contexts": ("/contexts", {"word": "bank", "texts": TEXTS})}
 
 COUNTED = ["200", "429", "503", "other", "broken", "lost"]
-PATIENCE = 120  # seconds after which an answer is not waited for any more
+TIMEOUT_SECONDS = 120
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", default="small", choices=[*SIZES, "english"])
-    parser.add_argument("--seconds", type=float, default=60.0, help="of each measurement")
-    parser.add_argument("--clients", type=int, default=64, help="that never rest")
-    chosen = parser.parse_args()
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration of each measurement")
+    parser.add_argument("--clients", type=int, default=64, help="how many measure the capacity")
+    options = parser.parse_args()
     sentences = prose(64)
-    pretrained = pretrained_of(chosen.size)
+    pretrained = pretrained_of(options.size)
     words = sum(map(len, sentences)) / len(sentences)
     direct = {
-        count: call_directly(pretrained, sentences, count, chosen.seconds) for count in (1, 32)
+        count: call_directly(pretrained, sentences, count, options.seconds) for count in (1, 32)
     }
     for count, rate in direct.items():
-        print(f"directly, {count:2} sentences a call: {rate:8.1f} sentences/s")
+        print(f"direct calls of {count:2} sentences: {rate:8.1f} sentences/s")
     with tempfile.TemporaryDirectory() as folder, serving(pretrained, Path(folder, "m")) as url:
-        page = {name: time_answer(url, *asked) for name, asked in PAGE.items()}
+        page = {name: time_request(url, *request) for name, request in PAGE.items()}
         check_bits(pretrained, sentences, url)
         load = Load(url, sentences)
-        busy = asyncio.run(load.keep_busy(chosen.clients, chosen.seconds))
+        busy = asyncio.run(load.keep_busy(options.clients, options.seconds))
         capacity = busy["answered_per_second"]
         rows = [{"load": "clients", **busy}]
         for share in (0.5, 1.0, 2.0):
-            found = asyncio.run(load.send_at(share * capacity, chosen.seconds))
-            rows.append({"load": share, **found})
+            measured = asyncio.run(load.send_at(share * capacity, options.seconds))
+            rows.append({"load": share, **measured})
     for name, seconds in page.items():
-        print(f"{name}, the first after the service was ready: {seconds:.3f} s")
-    names = ["load", "asked", *COUNTED, "200/s", "of direct", "p50 ms", "p95 ms", "p99 ms"]
+        print(f"first {name}: {seconds:.3f} s")
+    names = ["load", "sent", *COUNTED, "200/s", "of direct", "p50 ms", "p95 ms", "p99 ms"]
     print(" ".join(f"{name:>9}" for name in names))
     for row in rows:
         row["of_direct"] = row["answered_per_second"] / direct[32]
-        counts = [row[name] for name in ("load", "asked", *COUNTED)]
+        counts = [row[name] for name in ("load", "sent", *COUNTED)]
         rates = [f"{row['answered_per_second']:.1f}", f"{row['of_direct']:.2f}"]
         times = [f"{row[name]:.1f}" for name in ("p50", "p95", "p99")]
-        print(" ".join(f"{told:>9}" for told in (*counts, *rates, *times)))
-    told = {"size": chosen.size, "words": words, "direct": direct, "page": page, "results": rows}
-    print(json.dumps(told))
+        print(" ".join(f"{cell:>9}" for cell in (*counts, *rates, *times)))
+    record = {"size": options.size, "words": words, "direct": direct, "page": page, "results": rows}
+    print(json.dumps(record))
 
 
 def pretrained_of(size: str) -> elmokit.Pretrained:
-    """A model of that size."""
+    """The English model, or one with random weights."""
     if size == "english":
         return elmokit.load().pretrained
     torch.manual_seed(0)
@@ -96,7 +95,7 @@ def pretrained_of(size: str) -> elmokit.Pretrained:
 
 
 def call_directly(pretrained, sentences: list, count: int, seconds: float) -> float:
-    """Sentences a second of an embedder that has met the words."""
+    """Sentences per second of an embedder whose word cache is warm."""
     model = elmokit.Embedder(pretrained)
     model.embed(sentences)
     calls = cycle([sentences[k : k + count] for k in range(0, len(sentences), count)])
@@ -107,16 +106,16 @@ def call_directly(pretrained, sentences: list, count: int, seconds: float) -> fl
 
 
 def check_bits(pretrained, sentences: list, url: str) -> None:
-    """Stop if the service's vectors are not the embedder's."""
-    for found, expected in zip(
+    """Fail unless the service returns the bits of the embedder."""
+    for received, expected in zip(
         Client(url).embed(sentences), elmokit.Embedder(pretrained).embed(sentences), strict=True
     ):
-        assert np.array_equal(found, expected), "the service's vectors differ"
+        assert np.array_equal(received, expected), "the service's vectors differ"
 
 
 @contextmanager
 def serving(pretrained, folder: Path):
-    """The address of `elmo serve` in a process of its own."""
+    """Run `elmo serve` in a process of its own; yields its URL."""
     formats.save(pretrained, folder)
     process = subprocess.Popen(
         [sys.executable, "-m", "elmokit.cli", "serve", "--model", folder, "--port", "0"],
@@ -132,8 +131,8 @@ def serving(pretrained, folder: Path):
         process.wait()
 
 
-def time_answer(url: str, path: str, form: dict | None) -> float:
-    """Seconds until a question to a service is answered, as a browser asks it."""
+def time_request(url: str, path: str, form: dict | None) -> float:
+    """Seconds until a request like a browser's is answered."""
     body = None if form is None else json.dumps(form).encode()
     started = time.perf_counter()
     with urlopen(Request(url + path, body, {"Content-Type": "application/json"})) as answer:
@@ -142,72 +141,72 @@ def time_answer(url: str, path: str, form: dict | None) -> float:
 
 
 class Load:
-    """Requests of one sentence each to a service, over connections that are kept."""
+    """Requests of one sentence each, over persistent connections."""
 
     def __init__(self, url: str, sentences: list) -> None:
         self.address = urlsplit(url)
         self.requests = cycle([self._request(sentence) for sentence in sentences])
-        self.kept: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self.idle_connections: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
 
     async def keep_busy(self, clients: int, seconds: float) -> dict:
-        """What is answered when each client asks again as soon as it is answered."""
+        """The responses when each client sends its next request as soon as it has a response."""
         started = time.perf_counter()
         end = started + seconds
 
         async def client() -> list:
-            found = []
+            responses = []
             while (due := time.perf_counter()) < end:
-                found.append(await self._ask(due))
-            return found
+                responses.append(await self._send(due))
+            return responses
 
-        answers = await asyncio.gather(*(client() for _ in range(clients)))
-        return self._ended([answer for some in answers for answer in some], started)
+        by_client = await asyncio.gather(*(client() for _ in range(clients)))
+        return self._summarize([response for own in by_client for response in own], started)
 
     async def send_at(self, rate: float, seconds: float) -> dict:
-        """What is answered when requests arrive at random, so many a second on average."""
-        draw = random.Random(0)
+        """The responses when requests arrive at random times, `rate` per second on average."""
+        generator = random.Random(0)
         started = due = time.perf_counter()
         end, tasks = due + seconds, []
         while due < end:
             await asyncio.sleep(max(0.0, due - time.perf_counter()))
-            tasks.append(asyncio.create_task(self._ask(due)))
-            due += draw.expovariate(rate)
-        return self._ended(await asyncio.gather(*tasks), started)
+            tasks.append(asyncio.create_task(self._send(due)))
+            due += generator.expovariate(rate)
+        return self._summarize(await asyncio.gather(*tasks), started)
 
-    async def _ask(self, due: float) -> "Answer":
-        """What a request that was due then has brought."""
-        status, whole, request = None, False, next(self.requests)
-        while self.kept and status is None:  # one that is kept may have been closed since
-            status, whole = await self._exchange(*self.kept.pop(), request)
+    async def _send(self, due: float) -> "Response":
+        """The response to a request that was due then."""
+        status, complete, request = None, False, next(self.requests)
+        while self.idle_connections and status is None:  # the service may have closed one
+            status, complete = await self._exchange(*self.idle_connections.pop(), request)
         if status is None:
             host, port = self.address.hostname, self.address.port
             try:
                 made = await asyncio.open_connection(host, port, limit=2**20)
-                status, whole = await self._exchange(*made, request)
+                status, complete = await self._exchange(*made, request)
             except OSError:
                 pass
-        return Answer(status, whole, time.perf_counter() - due)
+        return Response(status, complete, time.perf_counter() - due)
 
     async def _exchange(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes
     ) -> tuple[int | None, bool]:
-        """The status of an answer, if one came, and whether it is whole."""
+        """The status of a response, None if there is none, and whether it is complete."""
         writer.write(request)
         try:
-            status, whole = await asyncio.wait_for(heard(reader), PATIENCE)
+            status, complete = await asyncio.wait_for(read_response(reader), TIMEOUT_SECONDS)
         except (OSError, asyncio.TimeoutError):
-            status, whole = None, False
-        if whole:
-            self.kept.append((reader, writer))
+            status, complete = None, False
+        if complete:
+            self.idle_connections.append((reader, writer))
         else:
             writer.close()
-        return status, whole
+        return status, complete
 
-    def _ended(self, answers: list["Answer"], started: float) -> dict:
-        for _, writer in self.kept:
+    def _summarize(self, responses: list["Response"], started: float) -> dict:
+        for _, writer in self.idle_connections:
             writer.close()
-        self.kept.clear()  # another measurement has another loop
-        return summary(answers, time.perf_counter() - started)
+        self.idle_connections.clear()  # the next measurement has another event loop
+        return summarize(responses, time.perf_counter() - started)
 
     def _request(self, sentence: list[str]) -> bytes:
         body = json.dumps({"texts": [sentence]}).encode()
@@ -217,8 +216,8 @@ class Load:
         )
 
 
-async def heard(reader: asyncio.StreamReader) -> tuple[int | None, bool]:
-    """The status of an answer, if one came, and whether it is whole: a good one is a zip."""
+async def read_response(reader: asyncio.StreamReader) -> tuple[int | None, bool]:
+    """The status of a response, None if there is none, and whether it is complete."""
     head = body = b""
     try:
         head = await reader.readuntil(b"\r\n\r\n")
@@ -229,32 +228,32 @@ async def heard(reader: asyncio.StreamReader) -> tuple[int | None, bool]:
                 body += (await reader.readexactly(size + 2))[:-2]
             await reader.readexactly(2)
     except asyncio.IncompleteReadError as error:
-        begun = re.match(rb"HTTP/1.1 (\d{3})", head or error.partial)
-        return int(begun[1]) if begun else None, False
+        status_line = re.match(rb"HTTP/1.1 (\d{3})", head or error.partial)
+        return int(status_line[1]) if status_line else None, False
     status = int(head.split()[1])
     return status, status != 200 or zipfile.is_zipfile(io.BytesIO(body))
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The status of an answer, None where there is none; whether it is whole; and its seconds."""
+class Response:
+    """The status of a response, None if there is none; whether it is complete; its seconds."""
 
     status: int | None
-    whole: bool
+    complete: bool
     seconds: float
 
 
-def summary(answers: list[Answer], seconds: float) -> dict:
-    """Counts, a rate, and percentiles of the milliseconds that good answers took."""
-    whole = Counter(answer.status for answer in answers if answer.whole)
-    taken = [a.seconds * 1000 for a in answers if a.whole and a.status == 200]
+def summarize(responses: list[Response], seconds: float) -> dict:
+    """Counts by status, responses per second, and percentiles of their milliseconds."""
+    complete = Counter(own.status for own in responses if own.complete)
+    taken = [1000 * own.seconds for own in responses if own.complete and own.status == 200]
     p50, p95, p99 = np.percentile(taken or [np.nan], [50, 95, 99])
     return {
-        "asked": len(answers),
-        "200": whole[200], "429": whole[429], "503": whole[503],
-        "other": sum(whole.values()) - whole[200] - whole[429] - whole[503],
-        "broken": sum(not answer.whole for answer in answers),
-        "lost": sum(answer.status is None for answer in answers),
+        "sent": len(responses),
+        "200": complete[200], "429": complete[429], "503": complete[503],
+        "other": sum(complete.values()) - complete[200] - complete[429] - complete[503],
+        "broken": sum(not own.complete for own in responses),
+        "lost": sum(own.status is None for own in responses),
         "answered_per_second": len(taken) / seconds,
         "p50": p50, "p95": p95, "p99": p99,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""An answer counts by its status when it is whole; what is not, is broken or lost."""
+"""A complete response counts by its status, any other as broken or lost."""
 
 import asyncio
 import io
@@ -32,7 +32,7 @@ GOOD, PARTS = answer(200, zipped()), answer(200, zipped(), chunked=True)
 
 
 @pytest.mark.parametrize(
-    ("said", "status", "whole"),
+    ("content", "status", "complete"),
     [
         (GOOD, 200, True),
         (PARTS, 200, True),
@@ -48,21 +48,29 @@ GOOD, PARTS = answer(200, zipped()), answer(200, zipped(), chunked=True)
         (b"", None, False),
     ],
 )
-def test_an_answer_that_is_not_whole_is_broken(serve, said, status, whole):
+def test_an_incomplete_response_is_broken(serve, content, status, complete):
     async def hear():
         reader = asyncio.StreamReader()
-        reader.feed_data(said)
+        reader.feed_data(content)
         reader.feed_eof()
-        return await serve.heard(reader)
+        return await serve.read_response(reader)
 
-    assert asyncio.run(hear()) == (status, whole)
+    assert asyncio.run(hear()) == (status, complete)
 
 
-def test_every_request_is_counted_once_and_none_stops_the_count(serve):
-    said = [GOOD, PARTS, answer(429, b"{}"), answer(503, b"{}"), GOOD[:-1], b"", answer(500, b"{}")]
+def test_every_request_is_counted_once_whatever_its_response(serve):
+    content = [
+        GOOD,
+        PARTS,
+        answer(429, b"{}"),
+        answer(503, b"{}"),
+        GOOD[:-1],
+        b"",
+        answer(500, b"{}"),
+    ]
 
-    async def ask_all():
-        replies = cycle(said)
+    async def send_all():
+        replies = cycle(content)
 
         async def connected(reader, writer):
             await reader.readuntil(b"\r\n\r\n")
@@ -73,13 +81,13 @@ def test_every_request_is_counted_once_and_none_stops_the_count(serve):
         async with await asyncio.start_server(connected, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             load = serve.Load(f"http://127.0.0.1:{port}", [["a"]])
-            answers = [await load._ask(0.0) for _ in said]
-        return [*answers, await load._ask(0.0)]  # and one when nobody is there any more
+            answers = [await load._send(0.0) for _ in content]
+        return [*answers, await load._send(0.0)]  # and one when nobody is there any more
 
-    found = serve.summary(asyncio.run(ask_all()), 2.0)
-    counted = {name: found[name] for name in ("asked", *serve.COUNTED)}
+    summary = serve.summarize(asyncio.run(send_all()), 2.0)
+    counted = {name: summary[name] for name in ("sent", *serve.COUNTED)}
     assert counted == {
-        "asked": 8, "200": 2, "429": 1, "503": 1, "other": 1, "broken": 3, "lost": 2,
+        "sent": 8, "200": 2, "429": 1, "503": 1, "other": 1, "broken": 3, "lost": 2,
     }  # fmt: skip
-    assert found["answered_per_second"] == 1
-    assert serve.summary([], 1.0)["asked"] == 0
+    assert summary["answered_per_second"] == 1
+    assert serve.summarize([], 1.0)["sent"] == 0

@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -95,7 +95,7 @@ class Client:
         self,
         sentences: Iterable[Sequence[str]],
         *,
-        layers: Literal["all", "top"] | int | Sequence[int] = "all",
+        layers: "Layers" = "all",
         directions: "Directions" = "both",
     ) -> list[Vectors]:
         """For each sentence an array (layers, words, dim)."""
