@@ -14,7 +14,7 @@ ANIMALS, VERBS = ("cat", "dog", "owl", "fox"), ("sleeps", "eats", "runs")
 
 
 def before(number):
-    """How many words stand before what matters: so no place is always the right one."""
+    """How many words come before the labelled ones, so that answers are in different places."""
     return number // 2 % 3
 
 

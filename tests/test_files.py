@@ -59,8 +59,8 @@ def test_files_folders_and_globs_are_found_in_order(tmp_path):
         (tmp_path / name).write_text("x")
 
     def names(*given):
-        found = find_files(str(tmp_path / name) for name in given)
-        return [file.name.removeprefix(f"{tmp_path}/") for file in found]
+        actual = find_files(str(tmp_path / name) for name in given)
+        return [file.name.removeprefix(f"{tmp_path}/") for file in actual]
 
     assert names("") == ["a.txt", "b.txt", "in/c.txt", "z[1].txt"]
     assert names("in", "?.txt") == ["in/c.txt", "a.txt", "b.txt"]

@@ -1,5 +1,3 @@
-"""The vectors that the ancestors computed come out of their files."""
-
 import json
 
 import h5py
@@ -25,12 +23,12 @@ def test_thirty_sentences_with_carried_state_match_the_golden_vectors(name, shar
     model = elmokit.load(folder / "options.json", folder / "lm_weights.hdf5", state="carry")
     compared = 0
     for step in range(10):
-        found = model.embed([row[step] for row in rows])
-        for place in range(3):
-            with h5py.File(folder / f"lm_embeddings_{place}.hdf5") as file:
+        actual = model.embed([row[step] for row in rows])
+        for number in range(3):
+            with h5py.File(folder / f"lm_embeddings_{number}.hdf5") as file:
                 forward, backward = file[str(step)][...]
             expected = np.concatenate([forward, backward], 1)
-            np.testing.assert_allclose(found[place][2], expected, rtol=0, atol=2e-6)
+            np.testing.assert_allclose(actual[number][2], expected, rtol=0, atol=2e-6)
             compared += 1
     assert compared == 30
 
@@ -41,7 +39,7 @@ def test_the_golden_vectors_of_458_tokens_match(shared):
     with h5py.File(folder / "elmo_token_embeddings.hdf5") as file:
         expected = file["embedding"][...]
     model = elmokit.load(folder / "options.json", folder / "lm_weights.hdf5")
-    found = np.concatenate([vectors[0] for vectors in model.embed([[word] for word in words])])
+    actual = np.concatenate([vectors[0] for vectors in model.embed([[word] for word in words])])
     assert len(words) == len(expected) == 458
-    for half in np.split(found, 2, axis=1):
+    for half in np.split(actual, 2, axis=1):
         np.testing.assert_allclose(half, expected, rtol=0, atol=2e-6)

@@ -22,47 +22,47 @@ def resident_mb(kind="RssAnon"):
 
 @pytest.mark.skipif(
     not hasattr(ctypes.CDLL(None), "malloc_trim"),
-    reason="needs glibc, which can be asked for what it keeps",
+    reason="needs glibc, which can return freed memory",
 )
 def test_freed_memory_is_returned_to_the_system():
     blocks = [
         bytes([k % 256]) * 60_000 for k in range(1600)
     ]  # 96 MB, each below malloc's own limit
-    kept = blocks[::64]
+    remaining = blocks[::64]
     del blocks
     before = resident_mb()
     trim_malloc()
     assert before - resident_mb() > 60
-    assert [block[0] for block in kept] == [k % 256 for k in range(0, 1600, 64)]
+    assert [block[0] for block in remaining] == [k % 256 for k in range(0, 1600, 64)]
 
 
 def mapped_weights(folder):
     """64 MB of weights, and the same mapped from a file, all of them read."""
-    drawn = torch.rand(16, 2**20)
-    save_file({"drawn": drawn}, folder / "w.safetensors")
-    mapped = load_file(folder / "w.safetensors")["drawn"]
-    assert torch.equal(mapped, drawn)
-    return drawn, mapped
+    weights = torch.rand(16, 2**20)
+    save_file({"weights": weights}, folder / "w.safetensors")
+    mapped = load_file(folder / "w.safetensors")["weights"]
+    assert torch.equal(mapped, weights)
+    return weights, mapped
 
 
-needs_linux = pytest.mark.skipif(not STATUS.exists(), reason="needs Linux, which tells its memory")
+needs_linux = pytest.mark.skipif(not STATUS.exists(), reason="needs /proc")
 
 
 @needs_linux
 def test_mapped_weights_are_freed_and_read_again(tmp_path):
-    drawn, mapped = mapped_weights(tmp_path)
+    weights, mapped = mapped_weights(tmp_path)
     before = resident_mb("RssFile")
-    drop_mapped_pages([mapped, drawn])
+    drop_mapped_pages([mapped, weights])
     assert before - resident_mb("RssFile") > 60
-    assert torch.equal(mapped, drawn)
+    assert torch.equal(mapped, weights)
 
 
 @needs_linux
 def test_mapped_weights_that_were_written_to_stay(tmp_path):
-    drawn, mapped = mapped_weights(tmp_path)
-    mapped[3, 5] = drawn[3, 5] = 7.0
+    weights, mapped = mapped_weights(tmp_path)
+    mapped[3, 5] = weights[3, 5] = 7.0
     drop_mapped_pages([mapped])
-    assert torch.equal(mapped, drawn)
+    assert torch.equal(mapped, weights)
 
 
 @needs_linux

@@ -28,8 +28,8 @@ def pretrained():
     torch.manual_seed(0)
     model = elmokit.BiLM(SIZES["small"])
     with torch.no_grad():
-        for reader in model.lstms:
-            for layer in reader.layers:
+        for stack in model.lstms:
+            for layer in stack.layers:
                 layer.input_weight.mul_(3)
                 layer.projection.mul_(3)
     return elmokit.Pretrained(LanguageModel(model))
@@ -42,9 +42,9 @@ def exact(pretrained):
 
 @pytest.mark.parametrize("precision", WORST_COSINE)
 def test_vectors_are_close_in_every_precision(pretrained, exact, precision):
-    found = elmokit.Embedder(pretrained, LoadOptions(precision=precision)).embed(SENTENCES)
+    actual = elmokit.Embedder(pretrained, LoadOptions(precision=precision)).embed(SENTENCES)
     assert np.sqrt(np.square(exact[0][2]).mean()) > 0.5
-    for one, other in zip(found, exact, strict=True):
+    for one, other in zip(actual, exact, strict=True):
         assert one.dtype == np.float32
         norms = np.linalg.norm(one, axis=2) * np.linalg.norm(other, axis=2)
         assert ((one * other).sum(2) / norms).min() >= WORST_COSINE[precision]
@@ -60,12 +60,12 @@ def test_repeating_a_call_gives_the_same_bits(pretrained, precision):
         np.testing.assert_array_equal(one, again)
 
 
-@pytest.mark.parametrize(("precision", "most"), [("float32", 2e-6), ("half", 1e-5)])
-def test_other_sentences_in_a_batch_hardly_change_a_sentence(pretrained, precision, most):
+@pytest.mark.parametrize(("precision", "tolerance"), [("float32", 2e-6), ("half", 1e-5)])
+def test_other_sentences_in_a_batch_hardly_change_a_sentence(pretrained, precision, tolerance):
     model = elmokit.Embedder(pretrained, LoadOptions(precision=precision))
     together = model.embed(SENTENCES)
     for sentence, expected in zip(SENTENCES, together, strict=True):
-        np.testing.assert_allclose(model.embed([sentence])[0], expected, rtol=0, atol=most)
+        np.testing.assert_allclose(model.embed([sentence])[0], expected, rtol=0, atol=tolerance)
 
 
 @pytest.mark.parametrize("precision", WORST_COSINE)

@@ -220,23 +220,23 @@ def test_bits_do_not_depend_on_the_number_of_threads(own):
     expected = elmokit.Embedder(pretrained, LoadOptions(threads=1)).embed(sentences)
     for allowed in (1, 2, 4):
         with torch_threads(own):
-            found = elmokit.Embedder(pretrained, LoadOptions(threads=allowed)).embed(sentences)
-        for one, other in zip(found, expected, strict=True):
+            actual = elmokit.Embedder(pretrained, LoadOptions(threads=allowed)).embed(sentences)
+        for one, other in zip(actual, expected, strict=True):
             np.testing.assert_array_equal(one, other)
 
 
 def test_a_full_softmax_has_the_same_bits_in_any_number_of_threads():
     softmax, vectors = Softmax(30_000, 128), torch.randn(300, 128)
     targets = torch.arange(300)
-    found = []
+    actual = []
     for allowed in (1, 2, 3):
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())
             stack.enter_context(using_threads(allowed))
-            found.append((softmax(vectors), softmax.log_likelihood(vectors, targets)))
-    for whole, chosen in found[1:]:
-        assert torch.equal(whole, found[0][0])
-        assert torch.equal(chosen, found[0][1])
-    picked = found[0][0].gather(1, targets[:, None])[:, 0]
-    torch.testing.assert_close(found[0][1], picked)
-    torch.testing.assert_close(found[0][0], softmax(vectors).detach())
+            actual.append((softmax(vectors), softmax.log_likelihood(vectors, targets)))
+    for whole, chosen in actual[1:]:
+        assert torch.equal(whole, actual[0][0])
+        assert torch.equal(chosen, actual[0][1])
+    picked = actual[0][0].gather(1, targets[:, None])[:, 0]
+    torch.testing.assert_close(actual[0][1], picked)
+    torch.testing.assert_close(actual[0][0], softmax(vectors).detach())

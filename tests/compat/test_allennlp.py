@@ -1,5 +1,3 @@
-"""What AllenNLP's own tests of these parts assert holds for our faces."""
-
 import copy
 import json
 from io import StringIO
@@ -66,8 +64,8 @@ def test_a_module_can_be_passed_instead_of_files(files):
     bilm = ElmoBiLm(*files)
     own = Elmo(None, None, 1, dropout=0.0, module=bilm)
     expected = Elmo(*files, 1, dropout=0.0)(batch_to_ids(SENTENCES))
-    found = own(batch_to_ids(SENTENCES))
-    torch.testing.assert_close(found["elmo_representations"], expected["elmo_representations"])
+    actual = own(batch_to_ids(SENTENCES))
+    torch.testing.assert_close(actual["elmo_representations"], expected["elmo_representations"])
     with pytest.raises(ConfigurationError, match="Don't provide options_file or weight_file"):
         Elmo(*files, 1, module=bilm)
     with pytest.raises(ConfigurationError, match="give options_file and weight_file, or module"):
@@ -83,9 +81,9 @@ def test_cached_words_equal_uncached_ones(files):
     plain = Elmo(*files, 2, dropout=0.0)
     cached = Elmo(*files, 2, dropout=0.0, vocab_to_cache=vocabulary)
     for _ in range(2):  # the second time with carried state
-        expected, found = plain(ids), cached(ids, numbers)
-        assert torch.equal(found["mask"], expected["mask"])
-        torch.testing.assert_close(found["elmo_representations"], expected["elmo_representations"])
+        expected, actual = plain(ids), cached(ids, numbers)
+        assert torch.equal(actual["mask"], expected["mask"])
+        torch.testing.assert_close(actual["elmo_representations"], expected["elmo_representations"])
     folded = cached(ids[None], numbers[None])
     assert folded["elmo_representations"][0].shape == (1, 2, 7, 12)
 
@@ -111,16 +109,18 @@ def test_fine_tuned_words_are_not_cached(files, caplog):
 def test_word_inputs_without_a_cache_are_ignored(files, caplog):
     elmo = Elmo(*files, 1, dropout=0.0, stateful=False)
     ids = batch_to_ids([["here"]])
-    found = elmo(ids, torch.tensor([[1]]))
+    actual = elmo(ids, torch.tensor([[1]]))
     assert "it does not have a cached vocab" in caplog.text
-    torch.testing.assert_close(found["elmo_representations"], elmo(ids)["elmo_representations"])
+    torch.testing.assert_close(actual["elmo_representations"], elmo(ids)["elmo_representations"])
 
 
 def test_models_with_other_max_characters_work(tmp_path):
     folder = make_folder(tmp_path, width=30)
     files = folder / "options.json", folder / "weights.hdf5"
-    found = ElmoEmbedder(*files).embed_sentence(["a", "sentence"])
-    np.testing.assert_allclose(found, elmokit.load(folder).embed([["a", "sentence"]])[0], atol=2e-6)
+    actual = ElmoEmbedder(*files).embed_sentence(["a", "sentence"])
+    np.testing.assert_allclose(
+        actual, elmokit.load(folder).embed([["a", "sentence"]])[0], atol=2e-6
+    )
     elmo = Elmo(*files, 1, dropout=0.0)
     elmo(batch_to_ids([["a"]], max_characters=30))
     with pytest.raises(
@@ -130,25 +130,25 @@ def test_models_with_other_max_characters_work(tmp_path):
 
 
 def test_batches_without_words_work(files):
-    found = Elmo(*files, 1)(torch.zeros(1, 0, 50, dtype=torch.long))
-    assert found["elmo_representations"][0].shape == (1, 0, 12)
-    assert found["mask"].shape == (1, 0)
+    actual = Elmo(*files, 1)(torch.zeros(1, 0, 50, dtype=torch.long))
+    assert actual["elmo_representations"][0].shape == (1, 0, 12)
+    assert actual["mask"].shape == (1, 0)
 
 
 def test_words_outside_the_cache_are_encoded_by_characters(files):
     cached = Elmo(*files, 1, dropout=0.0, vocab_to_cache=["@@PADDING@@", "here"])
     ids = batch_to_ids([["here", "there"]])
-    found = cached(ids, torch.tensor([[1, 2]]))["elmo_representations"][0]
+    actual = cached(ids, torch.tensor([[1, 2]]))["elmo_representations"][0]
     expected = Elmo(*files, 1, dropout=0.0)(ids)["elmo_representations"][0]
-    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(actual, expected)
 
 
-@pytest.mark.parametrize("learns", [True, False])
-def test_the_bilm_is_trained_only_on_request(files, learns):
-    elmo = Elmo(*files, 1, requires_grad=learns)
+@pytest.mark.parametrize("requires_grad", [True, False])
+def test_the_bilm_is_trained_only_on_request(files, requires_grad):
+    elmo = Elmo(*files, 1, requires_grad=requires_grad)
     elmo(batch_to_ids(SENTENCES))["elmo_representations"][0].sum().backward()
     for name, parameter in elmo.named_parameters():
-        expected = learns or name.startswith("scalar_mix")
+        expected = requires_grad or name.startswith("scalar_mix")
         assert (parameter.grad is not None) == expected, name
 
 
@@ -228,8 +228,8 @@ def allennlp_names(elmo):
             state[f"{embedder}_highways._layers.{k}.{kind}"] = torch.cat(parts)
     for kind in ("weight", "bias"):
         state[f"{embedder}_projection.{kind}"] = getattr(encoder.projection, kind)
-    for direction, reader in zip(("forward", "backward"), bilm.lstms, strict=True):
-        for k, layer in enumerate(reader.layers):
+    for direction, stack in zip(("forward", "backward"), bilm.lstms, strict=True):
+        for k, layer in enumerate(stack.layers):
 
             def theirs(tensor):
                 i, f, o, g = tensor.chunk(4)
@@ -432,8 +432,8 @@ def test_tokens_have_the_ids_of_allennlp():
 
 def test_added_tokens_have_a_character_of_their_own():
     indexer = ELMoTokenCharactersIndexer(tokens_to_add={"<first>": 1, "<second>": 2})
-    found = indexer.tokens_to_indices(["<second>", "<first>", "<third>"])["elmo_tokens"]
-    assert found == [row(3), row(2), row(*(byte + 1 for byte in b"<third>"))]
+    actual = indexer.tokens_to_indices(["<second>", "<first>", "<third>"])["elmo_tokens"]
+    assert actual == [row(3), row(2), row(*(byte + 1 for byte in b"<third>"))]
 
 
 def test_tokens_are_padded_with_zeros():

@@ -1,5 +1,3 @@
-"""Old scripts run unchanged, and give the numbers that AllenNLP gave."""
-
 import subprocess
 import sys
 from pathlib import Path
@@ -23,8 +21,8 @@ def golden(shared):
     return shared / "golden" / "allennlp"
 
 
-def expected(golden, place, step):
-    with h5py.File(golden / f"lm_embeddings_{place}.hdf5") as file:
+def expected(golden, row, step):
+    with h5py.File(golden / f"lm_embeddings_{row}.hdf5") as file:
         return np.concatenate([*file[str(step)][...]], 1)
 
 
@@ -40,31 +38,31 @@ def test_the_embedder_gives_the_golden_vectors(golden, tmp_path):
     with h5py.File(tmp_path / "out.hdf5") as file:
         assert len(file) == 31
         for step in range(10):
-            for place in range(3):
-                top = expected(golden, place, step)
-                for found in (
-                    results[f"batch_{place}_{step}"],
-                    results[f"sentences_{place}_{step}"],
-                    file[str(3 * step + place)][...],
+            for row in range(3):
+                top = expected(golden, row, step)
+                for actual in (
+                    results[f"batch_{row}_{step}"],
+                    results[f"sentences_{row}_{step}"],
+                    file[str(3 * step + row)][...],
                 ):
-                    np.testing.assert_allclose(found, top, rtol=0, atol=2e-6)
+                    np.testing.assert_allclose(actual, top, rtol=0, atol=2e-6)
             np.testing.assert_allclose(
                 results[f"sentence_{step}"], expected(golden, 0, step), rtol=0, atol=2e-6
             )
-    for place in range(3):
-        length = results["mask"][place].sum()
+    for row in range(3):
+        length = results["mask"][row].sum()
         np.testing.assert_allclose(
-            results["activations"][place, 2, :length], expected(golden, place, 0), atol=2e-6
+            results["activations"][row, 2, :length], expected(golden, row, 0), atol=2e-6
         )
-        assert not results["activations"][place, :, length:].any()
+        assert not results["activations"][row, :, length:].any()
 
 
 def test_a_tagger_trains_and_its_elmo_gives_the_golden_vectors(golden, tmp_path):
     results = run_old_script("old_tagger.py", golden, tmp_path)
     for step in range(10):
-        for place in range(3):
-            found = results[f"top_{place}_{step}"]
-            np.testing.assert_allclose(found, expected(golden, place, step), rtol=0, atol=2e-6)
+        for row in range(3):
+            actual = results[f"top_{row}_{step}"]
+            np.testing.assert_allclose(actual, expected(golden, row, step), rtol=0, atol=2e-6)
     losses = results["losses"]
     assert losses[-10:].mean() < 0.85 * losses[:10].mean()
 

@@ -20,23 +20,23 @@ def hub(folder):
 
 
 def test_the_tokens_signature_gives_every_output(hub, folder):
-    found = hub({"tokens": TOKENS, "sequence_len": [3, 1]}, signature="tokens", as_dict=True)
-    assert {name: tuple(tensor.shape) for name, tensor in found.items()} == {
+    actual = hub({"tokens": TOKENS, "sequence_len": [3, 1]}, signature="tokens", as_dict=True)
+    assert {name: tuple(tensor.shape) for name, tensor in actual.items()} == {
         "word_emb": (2, 3, 6), "lstm_outputs1": (2, 3, 12), "lstm_outputs2": (2, 3, 12),
         "elmo": (2, 3, 12), "default": (2, 12),
     }  # fmt: skip
     first, second = elmokit.load(folder).embed([["the", "cat", "is"], ["dogs"]])
-    np.testing.assert_allclose(found["word_emb"][0], first[0][:, :6], atol=2e-6)
-    np.testing.assert_allclose(found["lstm_outputs1"][0], first[1], atol=2e-6)
-    np.testing.assert_allclose(found["lstm_outputs2"][1, :1], second[2], atol=2e-6)
-    np.testing.assert_allclose(found["elmo"][0].detach(), first.mean(0), atol=2e-6)
+    np.testing.assert_allclose(actual["word_emb"][0], first[0][:, :6], atol=2e-6)
+    np.testing.assert_allclose(actual["lstm_outputs1"][0], first[1], atol=2e-6)
+    np.testing.assert_allclose(actual["lstm_outputs2"][1, :1], second[2], atol=2e-6)
+    np.testing.assert_allclose(actual["elmo"][0].detach(), first.mean(0), atol=2e-6)
 
 
 def test_default_is_the_mean_over_words(hub):
-    found = hub({"tokens": TOKENS, "sequence_len": [3, 1]}, signature="tokens", as_dict=True)
-    torch.testing.assert_close(found["default"][1], found["elmo"][1, 0])
-    torch.testing.assert_close(found["default"][0], found["elmo"][0].mean(0))
-    assert not found["elmo"][1, 1:].any()
+    actual = hub({"tokens": TOKENS, "sequence_len": [3, 1]}, signature="tokens", as_dict=True)
+    torch.testing.assert_close(actual["default"][1], actual["elmo"][1, 0])
+    torch.testing.assert_close(actual["default"][0], actual["elmo"][0].mean(0))
+    assert not actual["elmo"][1, 1:].any()
 
 
 def test_strings_are_split_at_plain_spaces(hub):
@@ -48,9 +48,9 @@ def test_strings_are_split_at_plain_spaces(hub):
 
 @pytest.mark.parametrize("texts", [[], [""], ["one"], ["", "one"]])
 def test_empty_and_single_inputs_work(hub, texts):
-    found = hub(texts, as_dict=True)
-    assert found["default"].shape == (len(texts), 12)
-    assert torch.isfinite(found["default"]).all()
+    actual = hub(texts, as_dict=True)
+    assert actual["default"].shape == (len(texts), 12)
+    assert torch.isfinite(actual["default"]).all()
 
 
 def test_calls_are_independent(hub):

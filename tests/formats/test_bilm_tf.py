@@ -103,11 +103,11 @@ def test_converting_there_and_back_loses_no_bit(tmp_path, shape):
         assert names_in(first) == names_in(again)
         for name in names_in(first):
             np.testing.assert_array_equal(first[name][...], again[name][...])
-    wanted = json.loads((source / "options.json").read_text())
-    found = json.loads((tmp_path / "back" / "options.json").read_text())
-    assert found["lstm"] == wanted["lstm"]
-    assert found["bidirectional"] == wanted["bidirectional"]
-    assert found.get("char_cnn") == wanted.get("char_cnn")
+    original = json.loads((source / "options.json").read_text())
+    actual = json.loads((tmp_path / "back" / "options.json").read_text())
+    assert actual["lstm"] == original["lstm"]
+    assert actual["bidirectional"] == original["bidirectional"]
+    assert actual.get("char_cnn") == original.get("char_cnn")
     for name in ("config.json", "model.safetensors"):
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "ours" / name).read_bytes()
     vocabulary = source / "vocab.txt"
@@ -171,9 +171,9 @@ def test_a_huge_declared_shape_is_refused_before_it_is_allocated(folder):
         del file[name]
         file.create_dataset(name, (12, 4 * 10**6), "f4", chunks=(1, 1024))
         shapes = {"B": (4 * 10**6,), "W_P_0": (10**6, 6)}
-        for reader in range(2):
+        for direction in range(2):
             for layer in range(2):
-                cell = f"RNN_{reader}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
+                cell = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
                 for name, shape in {"W_0": (12, 4 * 10**6), **shapes}.items():
                     if f"{cell}/{name}" in file:
                         del file[f"{cell}/{name}"]
@@ -222,11 +222,11 @@ def test_links_to_other_files_are_refused(folder, tmp_path):
 
 
 def test_damaged_files_give_one_line_errors(folder):
-    whole = (folder / "weights.hdf5").read_bytes()
+    complete = (folder / "weights.hdf5").read_bytes()
     random = np.random.default_rng(0)
     refusals = 0
     for _ in range(60):
-        broken = bytearray(whole)
+        broken = bytearray(complete)
         start = random.integers(8, 3000)
         broken[start : start + 40] = random.bytes(40)
         (folder / "weights.hdf5").write_bytes(broken)
@@ -314,6 +314,6 @@ def names_in(file):
     return sorted(names)
 
 
-def assert_equal(found, expected):
-    for one, other in zip(found, expected, strict=True):
+def assert_equal(actual, expected):
+    for one, other in zip(actual, expected, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -23,9 +23,9 @@ def folder(tmp_path):
 
 
 def assert_same_model(source, folder):
-    found, expected = load(*source), load(folder)
-    assert found.fingerprint() == expected.fingerprint()
-    one, other = elmokit.Embedder(found), elmokit.Embedder(expected)
+    actual, expected = load(*source), load(folder)
+    assert actual.fingerprint() == expected.fingerprint()
+    one, other = elmokit.Embedder(actual), elmokit.Embedder(expected)
     for ours, theirs in zip(one.embed(SENTENCES), other.embed(SENTENCES), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
@@ -73,14 +73,14 @@ def test_a_saved_model_is_synced_to_disk(folder, tmp_path, monkeypatch):
 
 def test_vocabulary_tokenizer_and_card_are_saved(folder, tmp_path):
     source = load(folder, tokenizer="spaces")
-    told = elmokit.Pretrained(source.model, source.vocabulary, source.tokenizer, "# A card\n")
-    formats.save(told, tmp_path / "ours")
-    found = load(tmp_path / "ours")
-    assert found.tokenizer == "spaces"
-    assert found.card == "# A card\n"
-    assert list(found.vocabulary) == list(source.vocabulary)
-    assert found.model.bilm.config == source.model.bilm.config
-    assert (found.model.softmax.weight == source.model.softmax.weight).all()
+    pretrained = elmokit.Pretrained(source.model, source.vocabulary, source.tokenizer, "# A card\n")
+    formats.save(pretrained, tmp_path / "ours")
+    actual = load(tmp_path / "ours")
+    assert actual.tokenizer == "spaces"
+    assert actual.card == "# A card\n"
+    assert list(actual.vocabulary) == list(source.vocabulary)
+    assert actual.model.bilm.config == source.model.bilm.config
+    assert (actual.model.softmax.weight == source.model.softmax.weight).all()
     assert load(tmp_path / "ours", tokenizer="characters").tokenizer == "characters"
 
 
@@ -219,10 +219,10 @@ def test_a_saved_model_can_be_read_by_others(folder, tmp_path):
 
 def test_the_bilm_tf_format_keeps_tokenizer_and_card(folder, tmp_path):
     source = load(folder, tokenizer="spaces")
-    told = elmokit.Pretrained(source.model, source.vocabulary, "spaces", "# A card\n")
-    formats.save(told, tmp_path / "theirs", format="bilm-tf")
-    found = load(tmp_path / "theirs")
-    assert (found.tokenizer, found.card) == ("spaces", "# A card\n")
+    pretrained = elmokit.Pretrained(source.model, source.vocabulary, "spaces", "# A card\n")
+    formats.save(pretrained, tmp_path / "theirs", format="bilm-tf")
+    actual = load(tmp_path / "theirs")
+    assert (actual.tokenizer, actual.card) == ("spaces", "# A card\n")
 
 
 def test_a_file_pair_can_be_converted(folder, tmp_path):

@@ -67,11 +67,11 @@ def test_extra_dimensions_of_ids_are_kept(bilm):
 
 def test_boundaries_can_be_kept(bilm):
     stripped = Elmo(bilm, dropout=0.0)(SENTENCES)
-    kept = Elmo(bilm, dropout=0.0, boundaries=True)(SENTENCES)
-    assert kept.vectors[0].shape == (3, 6, 12)
-    assert kept.mask.sum(1).tolist() == [6, 4, 2]
-    assert torch.equal(kept.vectors[0][0, 1:5], stripped.vectors[0][0])
-    assert kept.vectors[0][2, :2].abs().sum(1).min() > 0
+    with_boundaries = Elmo(bilm, dropout=0.0, boundaries=True)(SENTENCES)
+    assert with_boundaries.vectors[0].shape == (3, 6, 12)
+    assert with_boundaries.mask.sum(1).tolist() == [6, 4, 2]
+    assert torch.equal(with_boundaries.vectors[0][0, 1:5], stripped.vectors[0][0])
+    assert with_boundaries.vectors[0][2, :2].abs().sum(1).min() > 0
 
 
 def test_only_the_mix_is_trained_with_a_frozen_bilm(bilm):
@@ -85,23 +85,21 @@ def test_only_the_mix_is_trained_with_a_frozen_bilm(bilm):
     assert not state.cell.requires_grad
 
 
-@pytest.mark.parametrize(
-    ("mix", "readers", "encoder"), [*itertools.product([True, False], repeat=3)]
-)
-def test_each_part_is_trained_only_if_chosen(bilm, mix, readers, encoder):
-    elmo = Elmo(bilm, train_mix=mix, train_lstms=readers, train_char_cnn=encoder)
+@pytest.mark.parametrize(("mix", "lstms", "encoder"), [*itertools.product([True, False], repeat=3)])
+def test_each_part_is_trained_only_if_chosen(bilm, mix, lstms, encoder):
+    elmo = Elmo(bilm, train_mix=mix, train_lstms=lstms, train_char_cnn=encoder)
     loss = elmo(SENTENCES).vectors[0].square().sum()
-    if not (mix or readers or encoder):
+    if not (mix or lstms or encoder):
         assert not loss.requires_grad
         return
     loss.backward()
 
-    def learnt(module):
+    def trained_flags(module):
         return [parameter.grad is not None for parameter in module.parameters()]
 
-    assert set(learnt(elmo.mixes)) == {mix}
-    assert set(learnt(bilm.lstms)) == {readers}
-    assert set(learnt(bilm.encoder)) == {encoder}
+    assert set(trained_flags(elmo.mixes)) == {mix}
+    assert set(trained_flags(bilm.lstms)) == {lstms}
+    assert set(trained_flags(bilm.encoder)) == {encoder}
 
 
 def test_dropout_applies_in_training_only(bilm):
@@ -117,12 +115,14 @@ def test_chosen_layers_are_mixed(bilm):
     torch.testing.assert_close(top[0], layers[2, 0, 1:5])
 
 
-@pytest.mark.parametrize("way", ["bilm-tf", "allennlp"])
-def test_bilm_tf_and_allennlp_normalise_over_different_words(bilm, way):
-    mixed = Elmo(bilm, dropout=0.0, normalize=way, layers=[1])(SENTENCES).vectors[0]
+@pytest.mark.parametrize("normalize", ["bilm-tf", "allennlp"])
+def test_bilm_tf_and_allennlp_normalise_over_different_words(bilm, normalize):
+    mixed = Elmo(bilm, dropout=0.0, normalize=normalize, layers=[1])(SENTENCES).vectors[0]
     batch = Batch.from_sentences(SENTENCES, CharacterIndexer(20))
     layer = bilm(batch)[0][1]
-    counted = layer[batch.mask] if way == "allennlp" else torch.cat([layer[0, 1:5], layer[1, 1:3]])
+    counted = (
+        layer[batch.mask] if normalize == "allennlp" else torch.cat([layer[0, 1:5], layer[1, 1:3]])
+    )
     expected = (layer[0, 1:5] - counted.mean()) / counted.var(unbiased=False).sqrt()
     torch.testing.assert_close(mixed[0], expected)
 
@@ -145,9 +145,9 @@ def test_a_nan_is_reported_with_its_sentence(bilm):
         bilm.encoder.embedding.weight[ord("q") + 1] = float("nan")
     elmo = Elmo(bilm)
     elmo(SENTENCES)
-    for way in (elmo, Elmo(bilm, normalize="bilm-tf")):
+    for module in (elmo, Elmo(bilm, normalize="bilm-tf")):
         with pytest.raises(NumericError, match=r"sentence 1 \(the queen\) has a vector that is"):
-            way([["fine"], ["the", "queen"]])
+            module([["fine"], ["the", "queen"]])
 
 
 @pytest.mark.parametrize("trained", [True, False])
@@ -165,9 +165,9 @@ def test_autocast_around_elmo_changes_nothing(bilm, trained):
     elmo = Elmo(bilm, dropout=0.0, train_lstms=trained, train_char_cnn=trained)
     expected = elmo(SENTENCES).vectors[0]
     with torch.autocast("cpu", torch.float16):
-        found = elmo(SENTENCES).vectors[0]
-    torch.testing.assert_close(found.float(), expected, atol=2e-3, rtol=0)
-    found.sum().backward()
+        actual = elmo(SENTENCES).vectors[0]
+    torch.testing.assert_close(actual.float(), expected, atol=2e-3, rtol=0)
+    actual.sum().backward()
 
 
 def test_layers_that_are_not_run_are_not_trained(bilm):
@@ -233,5 +233,5 @@ def test_distributed_training_equals_training_in_one_process(tmp_path):
     torch.manual_seed(0)
     elmo = Elmo(BiLM(CONFIG), dropout=0.0, train_lstms=True, train_char_cnn=True)
     (elmo(SENTENCES[:2]).vectors[0].sum() / 2).backward()
-    found = torch.load(tmp_path / "grads", weights_only=True)
-    torch.testing.assert_close(found, [p.grad for p in elmo.parameters()], rtol=1e-4, atol=1e-5)
+    actual = torch.load(tmp_path / "grads", weights_only=True)
+    torch.testing.assert_close(actual, [p.grad for p in elmo.parameters()], rtol=1e-4, atol=1e-5)

@@ -13,8 +13,8 @@ def test_the_mix_follows_the_equation_of_the_paper():
     mix = ScalarMix(3, weights=[0.1, 0.3, 0.5], scale=1.1)
     shares = np.exp([0.1, 0.3, 0.5]) / np.exp([0.1, 0.3, 0.5]).sum()
     expected = 1.1 * np.tensordot(shares, layers.numpy(), 1)
-    found = mix(layers, torch.ones(2, 5, dtype=torch.bool))
-    np.testing.assert_allclose(found.detach(), expected, atol=1e-6)
+    actual = mix(layers, torch.ones(2, 5, dtype=torch.bool))
+    np.testing.assert_allclose(actual.detach(), expected, atol=1e-6)
     np.testing.assert_allclose(mix.layer_weights.detach(), shares, atol=1e-6)
 
 
@@ -23,10 +23,10 @@ def test_the_initial_mix_is_the_mean():
     torch.testing.assert_close(ScalarMix(3)(layers, torch.ones(2, 5)), layers.mean(0))
 
 
-@pytest.mark.parametrize("way", ["bilm-tf", "allennlp"])
-def test_bilm_tf_and_allennlp_normalise_over_the_batch(way):
+@pytest.mark.parametrize("normalize", ["bilm-tf", "allennlp"])
+def test_bilm_tf_and_allennlp_normalise_over_the_batch(normalize):
     layers = torch.randn(3, 3, 4, 6) * 3 + 1
-    mix = ScalarMix(3, weights=[0.2, 0.4, 0.6], scale=0.88, normalize=way)
+    mix = ScalarMix(3, weights=[0.2, 0.4, 0.6], scale=0.88, normalize=normalize)
     normal = []
     for layer in layers.double().numpy():
         seen = layer[MASK.numpy()]

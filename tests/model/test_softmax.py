@@ -1,5 +1,3 @@
-"""The sampled loss is TensorFlow's; over every word it is the full softmax."""
-
 import math
 
 import pytest
@@ -71,13 +69,15 @@ def test_negative_samples_are_distinct_and_as_frequent_as_expected():
 def test_blocks_do_not_change_the_loss(case, monkeypatch):
     vectors, targets, weight, bias = case
     sample = sample_negatives(30, 12, torch.Generator().manual_seed(3))
-    whole = sampled_loss(vectors, targets, weight, bias, sample)
-    grads = torch.autograd.grad(whole, (vectors, weight, bias))
+    in_one_block = sampled_loss(vectors, targets, weight, bias, sample)
+    grads = torch.autograd.grad(in_one_block, (vectors, weight, bias))
     monkeypatch.setattr("elmokit.model.softmax._MIN_ROWS_PER_BLOCK", 5)
     monkeypatch.setattr("elmokit.model.softmax._LOGITS_PER_BLOCK", 0)
-    parts = sampled_loss(vectors, targets, weight, bias, sample)
-    torch.testing.assert_close(whole, parts)
-    for one, two in zip(grads, torch.autograd.grad(parts, (vectors, weight, bias)), strict=True):
+    in_blocks = sampled_loss(vectors, targets, weight, bias, sample)
+    torch.testing.assert_close(in_one_block, in_blocks)
+    for one, two in zip(
+        grads, torch.autograd.grad(in_blocks, (vectors, weight, bias)), strict=True
+    ):
         torch.testing.assert_close(one, two)
 
 

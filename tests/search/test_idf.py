@@ -51,9 +51,7 @@ def test_an_index_has_idf_pooling_where_the_model_has_a_vocabulary(tmp_path):
         mean = (weights[0] * first + weights[1] * second) / weights.sum()
         np.testing.assert_allclose(vector, index.whitening.transform(mean[None])[0], atol=1e-5)
     (folder / "vocab.txt").unlink()
-    with pytest.raises(
-        InputError, match="index: pooling 'idf' needs a vocabulary"
-    ):
+    with pytest.raises(InputError, match="index: pooling 'idf' needs a vocabulary"):
         Index.open(tmp_path / "index", elmokit.load(folder))
 
 

@@ -1,4 +1,4 @@
-"""A script of 2018, as papers have it: ElmoEmbedder in all its ways. Arguments: options, weights, sentences, out."""
+"""A script of 2018, as in many papers, with every method of ElmoEmbedder. Arguments: options, weights, sentences, out."""
 
 import json
 import sys
