@@ -1,4 +1,4 @@
-"""The words that are guessed are those that the scores call likely."""
+"""Predicted words are those to which the scores give the largest probabilities."""
 
 import numpy as np
 import pytest
@@ -75,7 +75,7 @@ def test_only_the_sentence_at_the_open_end_is_read_unless_state_is_carried(folde
 def test_a_reader_that_is_not_there_is_missed(tmp_path):
     model = elmokit.load(make_folder(tmp_path, softmax_words=9, directions=1))
     assert len(model.next_words("word1", k=3)) == 3
-    with pytest.raises(elmokit.InputError, match="guessing the previous word needs a backward rea"):
+    with pytest.raises(elmokit.InputError, match="predicting previous words needs a backward LSTM"):
         model.previous_words("word1")
     with pytest.raises(elmokit.InputError, match="but the model has only a forward one"):
         model.sample("word1", direction="backward")

@@ -23,7 +23,7 @@ def wheel(tmp_path_factory):
 def test_the_english_model_is_in_it_and_small(wheel):
     model = {name: size for name, size in wheel.items() if name.startswith("elmokit/english/")}
     names = {name.rsplit("/", 1)[1] for name in model}
-    wanted = {"LICENSE", "README.md", "config.json", "mixes.json", "model.safetensors"}
+    wanted = {"LICENSE", "README.md", "config.json", "layer_weights.json", "model.safetensors"}
     assert wanted | {"vocabulary.txt"} <= names
     assert sum(model.values()) <= 40e6
 

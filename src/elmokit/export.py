@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from elmokit.atomic import write_atomically
-from elmokit.batching import TokenBatch, check_sentences
+from elmokit.batching import TokenBatch, check_sentences, token_windows
 from elmokit.config import Direction
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, OutputError
@@ -22,25 +22,27 @@ from elmokit.pooling import Vectors
 from elmokit.progress import Progress
 from elmokit.scoring import Scorer
 
-# So many words are encoded, and so many states held, before they are written.
-_WORDS_AT_ONCE = 4096
-_STATES_AT_ONCE = 512
+# So many words are encoded, and about so many states computed, before they are written.
+_WORDS_PER_BATCH = 4096
+_STATES_PER_BATCH = 512
 
 
 def dump_softmax(embedder: Embedder, target: str | Path) -> int:
-    """The table of the softmax, a row a word of the vocabulary; how many there are.
+    """Write the softmax, one row per word of the vocabulary; returns the number of rows.
 
-    `.npz` holds `weight` and `bias`; `.npy` the table, with the bias in `.bias.npy` beside; both
-    have the words beside, in `.words.txt`. `.txt` is word2vec's text, which has no place for a
+    `.npz` holds `weight` and `bias`; `.npy` the weight, with the bias beside it in `.bias.npy`;
+    both have the words beside them in `.words.txt`. `.txt` is word2vec's text format, which has no
     bias.
     """
     target = _check(Path(target), ".npz", ".npy", ".txt")
-    oracle = Scorer(embedder.session)
-    words = [*oracle.vocabulary]
-    if not isinstance(oracle.softmax, Softmax):
-        raise InputError("an adaptive softmax is no table: its rarer words share smaller vectors")
-    weight = oracle.softmax.weight.detach().float().cpu().numpy()
-    bias = oracle.softmax.bias.detach().float().cpu().numpy()
+    scorer = Scorer(embedder.session)
+    words = [*scorer.vocabulary]
+    if not isinstance(scorer.softmax, Softmax):
+        raise InputError(
+            "an adaptive softmax is not one matrix: its rarer words have smaller vectors"
+        )
+    weight = scorer.softmax.weight.detach().float().cpu().numpy()
+    bias = scorer.softmax.bias.detach().float().cpu().numpy()
     if target.suffix == ".npz":
         _write_words(words, target)
         _write(target, lambda file: np.savez(file, weight=weight, bias=bias))
@@ -58,10 +60,10 @@ def dump_words(
     *,
     show_progress_bar: bool | None = None,
 ) -> int:
-    """The context-free vector of each word (of the model's vocabulary, if None); how many.
+    """Write the context-free vectors of words (None: the vocabulary); returns their number.
 
-    `.txt` is word2vec's text: a line with the table's size, then a word and its numbers a line.
-    `.npy` is the table, with the words beside in `.words.txt`.
+    `.txt` is word2vec's text format: a line with the sizes, then one line per word. `.npy` is the
+    matrix, with the words beside it in `.words.txt`.
     """
     target = _check(Path(target), ".txt", ".npy")
     if words is None:
@@ -71,11 +73,12 @@ def dump_words(
     listed = [*words]
 
     def encoded() -> Iterator[Vectors]:
-        with Progress(len(listed), shown=show_progress_bar, unit="words") as shown:
-            for start in range(0, len(listed), _WORDS_AT_ONCE):
-                some = listed[start : start + _WORDS_AT_ONCE]
-                yield embedder.session.encode(some).float().cpu().numpy()
-                shown.advance(len(some), words=len(some))
+        progress = Progress(len(listed), shown=show_progress_bar, unit="words")
+        with progress, embedder.session.reporting_truncated_words():
+            for start in range(0, len(listed), _WORDS_PER_BATCH):
+                batch = listed[start : start + _WORDS_PER_BATCH]
+                yield embedder.session.encode(batch).float().cpu().numpy()
+                progress.advance(len(batch), words=len(batch))
 
     _write_table(target, listed, embedder.bilm.config.projection_size, encoded())
     return len(listed)
@@ -88,66 +91,54 @@ def dump_states(
     *,
     show_progress_bar: bool | None = None,
 ) -> int:
-    """What the readers hold after each word of each sentence, in a `.npz`; how many sentences.
+    """Write the LSTMs' states after each word to a `.npz`; returns the number of sentences.
 
-    Of sentence k there are `k/words` (`<S>` and `</S>` included), `k/output` (directions, layers,
-    words, dim), which goes into the next step before any skip connection is added, and `k/memory`
-    (directions, layers, words, cell_dim).
+    Sentence k has `k/words` (with `<S>` and `</S>`), `k/output` (directions, layers, words,
+    projection size), the hidden states before any skip connection is added, and `k/memory`
+    (directions, layers, words, cell size), the cell states.
     """
     target = _check(Path(target), ".npz")
     count = 0
 
     def write(file: BinaryIO) -> None:
         nonlocal count
-        with (
-            zipfile.ZipFile(file, "w") as archive,
-            Progress(None, shown=show_progress_bar) as shown,
-        ):
-            for sentence in _groups(check_sentences(sentences)):
-                for words, states in zip(
-                    sentence, _states(embedder.session, sentence), strict=True
-                ):
+        progress = Progress(None, shown=show_progress_bar)
+        with zipfile.ZipFile(file, "w") as archive, progress:
+            for batch in token_windows(check_sentences(sentences), _STATES_PER_BATCH // 2, len):
+                for words, states in zip(batch, _states(embedder.session, batch), strict=True):
                     _add(archive, f"{count}/words", np.array(["<S>", *words, "</S>"]))
                     for name, array in states.items():
                         _add(archive, f"{count}/{name}", array)
                     count += 1
-                shown.advance(len(sentence), words=sum(map(len, sentence)))
+                progress.advance(len(batch), words=sum(map(len, batch)))
 
-    _write(target, write)
+    with embedder.session.reporting_truncated_words():
+        _write(target, write)
     return count
 
 
-def _groups(sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-    """Sentences in their order, as many together as may be held."""
-    group: list[list[str]] = []
-    for sentence in sentences:
-        if group and sum(len(other) + 2 for other in (*group, sentence)) > _STATES_AT_ONCE:
-            yield group
-            group = []
-        group.append(sentence)
-    if group:
-        yield group
-
-
-def _states(reading: InferenceSession, sentences: list[list[str]]) -> Iterator[dict[str, Vectors]]:
-    """The states after each word of sentences that are read side by side, word by word."""
-    marked = [["<S>", *sentence, "</S>"] for sentence in sentences]
-    found = [_states_of(reading, marked, direction) for direction in reading.bilm.config.directions]
-    for place in range(len(sentences)):
-        yield {name: np.stack([half[place][name] for half in found]) for name in found[0][place]}
+def _states(session: InferenceSession, sentences: list[list[str]]) -> Iterator[dict[str, Vectors]]:
+    """The states after each word of sentences that are run side by side, step by step."""
+    rows = [["<S>", *sentence, "</S>"] for sentence in sentences]
+    directions = [_states_of(session, rows, d) for d in session.bilm.config.directions]
+    for row in range(len(sentences)):
+        yield {
+            name: np.stack([states[row][name] for states in directions])
+            for name in directions[0][row]
+        }
 
 
 def _states_of(
-    reading: InferenceSession, rows: list[list[str]], direction: Direction
-) -> list[dict[str, Vectors]]:  # output (layers, words, dim) and memory (layers, words, cell_dim)
-    """Those of one reader, in the order of the text."""
+    session: InferenceSession, rows: list[list[str]], direction: Direction
+) -> list[dict[str, Vectors]]:  # output (layers, words, dim) and memory (layers, words, cell size)
+    """Those of one direction for each row, in the order of the text."""
     step = 1 if direction == "forward" else -1
-    half = reading.bilm.config.directions.index(direction)
-    placed = TokenBatch.from_sentences([row[::step] for row in rows], boundaries=False)
+    half = session.bilm.config.directions.index(direction)
+    batch = TokenBatch.from_sentences([row[::step] for row in rows], boundaries=False)
     state, after = None, []
-    for column in placed.words.T:
-        _, state = reading.run(
-            TokenBatch(placed.types, column[:, None]), state, directions=[direction]
+    for column in batch.words.T:
+        _, state = session.run(
+            TokenBatch(batch.types, column[:, None]), state, directions=[direction]
         )
         after.append({"output": state.hidden[half], "memory": state.cell[half]})
     stacked = {
@@ -155,8 +146,8 @@ def _states_of(
         for name in ("output", "memory")
     }  # (layers, words, rows, dim)
     return [
-        {name: states[:, : len(row), place][:, ::step] for name, states in stacked.items()}
-        for place, row in enumerate(rows)
+        {name: states[:, : len(row), number][:, ::step] for name, states in stacked.items()}
+        for number, row in enumerate(rows)
     ]
 
 
@@ -177,10 +168,11 @@ def _write_table(target: Path, words: list[str], dim: int, blocks: Iterator[Vect
 
         _write(target, write_npy)
         return
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if not word or " " in word or "\n" in word:
             raise InputError(
-                f"word {place}, {word!r}, cannot stand in word2vec's text; write a .npy file"
+                f"word {index}, {word!r}, cannot be written to word2vec's text format; write a "
+                ".npy file"
             )
 
     def write_text(file: BinaryIO) -> None:
@@ -194,13 +186,13 @@ def _write_table(target: Path, words: list[str], dim: int, blocks: Iterator[Vect
 
 
 def _write_words(words: list[str], target: Path) -> None:
-    """The names of a table's rows, one a line, beside it."""
+    """Write the names of a matrix's rows beside it, one per line."""
     text = "".join(f"{word}\n" for word in words).encode()
     _write(_check(target.with_suffix(".words.txt"), ".txt"), lambda file: file.write(text))
 
 
 def _check(target: Path, *endings: str) -> Path:
-    """Refuse a name that cannot be written to."""
+    """Refuse a file name that cannot be written."""
     if target.suffix not in endings:
         expected = " or ".join(endings)
         raise InputError(f"{target}: ends in {target.suffix or 'nothing'}, expected {expected}")

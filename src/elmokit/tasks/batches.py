@@ -5,6 +5,8 @@ from typing import TypeVar
 
 import numpy as np
 
+from elmokit.batching import token_batches
+
 Example = TypeVar("Example")
 
 _POOL = 50  # batches' worth of examples that are sorted by length together
@@ -26,7 +28,9 @@ def shuffled_batches(
     batches: list[list[Example]] = []
     for start in range(0, len(order), pool):
         some = sorted(order[start : start + pool], key=lengths.__getitem__)
-        batches += [[examples[i] for i in batch] for batch in _cut(some, lengths, words)]
+        batches += [
+            [examples[i] for i in batch] for batch in token_batches(lengths, words, order=some)
+        ]
     return [batches[place] for place in random.permutation(len(batches)).tolist()]
 
 
@@ -36,16 +40,5 @@ def batches_in_order(
     """Batches of examples of similar length, each example with its place."""
     lengths = [length(example) for example in examples]
     order = sorted(range(len(examples)), key=lengths.__getitem__)
-    for batch in _cut(order, lengths, words):
+    for batch in token_batches(lengths, words, order=order):
         yield batch, [examples[place] for place in batch]
-
-
-def _cut(order: Sequence[int], lengths: Sequence[int], words: int) -> Iterator[list[int]]:
-    batch: list[int] = []
-    for place in order:
-        if batch and lengths[place] * (len(batch) + 1) > words:
-            yield batch
-            batch = []
-        batch.append(place)
-    if batch:
-        yield batch
