@@ -62,7 +62,7 @@ def test_repeating_a_call_gives_the_same_bits(folder, sentences):
             np.testing.assert_array_equal(one, again)
 
 
-def test_several_threads_may_ask_one_model(folder):
+def test_several_threads_may_use_one_model(folder):
     asked = [[f"word{k}", f"other{k % 7}", f"third{k * k}"] for k in range(300)]
     expected = elmokit.load(folder).embed(asked)
     model = elmokit.load(folder)
@@ -96,7 +96,7 @@ def test_order_batch_padding_and_cache_change_nothing(folder, sentences, random,
 
 
 @pytest.mark.parametrize("size", ["small", "original"])
-def test_a_sentence_does_not_feel_its_neighbours_at_the_published_sizes(size):
+def test_a_sentence_has_the_same_vectors_in_any_batch_at_the_published_sizes(size):
     model = elmokit.Embedder(elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES[size]))))
     together = model.embed(SENTENCES)
     assert np.abs(together[0]).max() > 0.1
@@ -147,7 +147,7 @@ def test_each_direction_is_its_half(folder, state):
     assert_close(backward, [array[..., 6:] for array in both])
 
 
-def test_layers_nobody_asked_for_are_not_run(model):
+def test_layers_that_are_not_needed_are_not_run(model):
     ran = []
     for direction, reader in zip(("forward", "backward"), model.bilm.lstms, strict=True):
         for number, layer in enumerate(reader.layers):
@@ -166,7 +166,7 @@ def test_boundaries_are_kept_on_request(model):
     np.testing.assert_array_equal(kept[:, 1:-1], stripped)
 
 
-def test_a_stream_is_read_as_it_is_needed(folder):
+def test_sentences_of_a_stream_are_taken_as_needed(folder):
     model = elmokit.load(folder, tokens_per_batch=10)
     taken = []
 
@@ -183,7 +183,7 @@ def test_a_stream_is_read_as_it_is_needed(folder):
 # --- the three ways to start ---
 
 
-def test_carried_rows_go_on_where_they_stopped(folder):
+def test_carried_rows_continue_where_they_stopped(folder):
     model = elmokit.load(folder, state="carry")
     first = model.embed(SENTENCES[:3])
     second = model.embed(SENTENCES[:3])
@@ -264,7 +264,7 @@ def test_a_warm_start_is_the_same_for_all_and_not_zero(folder):
 # --- one vector a text ---
 
 
-def test_pooling_counts_words_only(model):
+def test_padding_is_not_pooled(model):
     text = "The old man. She opened an account!"
     split = [["The", "old", "man", "."], ["She", "opened", "an", "account", "!"]]
     assert model.tokenize(text) == split
@@ -359,7 +359,7 @@ def test_a_pooling_is_added_by_one_function(model):
         del POOLINGS["middle"]
 
 
-def test_a_model_says_what_it_is(folder, language_model):
+def test_repr_says_what_the_model_is(folder, language_model):
     assert repr(elmokit.load(folder, state="warm")) == (
         f"Embedder({folder}, 3 layers of 12 dimensions, 5,748 parameters, float32 on cpu, "
         "tokenizer 'moses', no softmax, state 'warm')"
@@ -380,7 +380,7 @@ def test_a_text_without_words_is_zero_and_keeps_its_row(model):
     assert model.encode([]).shape == (0, 12)
 
 
-def test_the_models_own_way_splits_its_text(folder):
+def test_the_tokenizer_of_the_model_splits_its_text(folder):
     assert elmokit.load(folder, tokenizer="characters").tokenize("AC D") == [["A", "C", "D"]]
     assert elmokit.load(folder, tokenizer="spaces").tokenize("didn't go.") == [["didn't", "go."]]
 
@@ -438,7 +438,7 @@ def test_a_long_sentence_does_not_blow_up_its_batch(folder, monkeypatch):
 # --- words ---
 
 
-def test_a_trained_encoder_is_not_remembered_as_it_was(model):
+def test_the_word_cache_notices_a_trained_encoder(model):
     (before,) = model.embed([["cat"]], layers=0)
     with torch.no_grad():
         model.bilm.encoder.projection.bias.add_(1.0)
@@ -469,7 +469,7 @@ def test_new_weights_are_noticed_however_they_came(folder, state):
         assert_close(model.embed(SENTENCES), fresh())
 
 
-def test_inference_mode_around_it_leaves_no_trace(folder):
+def test_inference_mode_around_it_changes_nothing(folder):
     expected = elmokit.load(folder).embed(SENTENCES)
     with torch.inference_mode():
         model = elmokit.load(folder)
@@ -526,7 +526,7 @@ def test_a_stream_warns_of_truncated_words_once(model, caplog):
         ),
     ],
 )
-def test_a_wrong_call_says_what_is_wrong(model, call, error, message):
+def test_a_wrong_call_says_what_was_expected(model, call, error, message):
     with pytest.raises(error, match=message):
         call(model)
 

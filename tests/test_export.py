@@ -48,7 +48,7 @@ def test_the_softmax_comes_out_as_it_is(model, tmp_path):
 
 
 def test_words_are_layer_0_without_a_sentence(model, tmp_path, monkeypatch):
-    monkeypatch.setattr("elmokit.export._WORDS_AT_ONCE", 2)
+    monkeypatch.setattr("elmokit.export._WORDS_PER_BATCH", 2)
     words = ["cat", "数学", "cat", "word1", "<S>"]
     assert elmokit.dump_words(model, tmp_path / "w.npy", words) == 5
     assert (tmp_path / "w.words.txt").read_text("utf-8").splitlines() == words
@@ -63,8 +63,8 @@ def test_words_are_layer_0_without_a_sentence(model, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("directions", [1, 2])
-def test_states_are_those_of_the_second_opinion(tmp_path, directions, monkeypatch):
-    monkeypatch.setattr("elmokit.export._STATES_AT_ONCE", 8)
+def test_states_agree_with_the_reference(tmp_path, directions, monkeypatch):
+    monkeypatch.setattr("elmokit.export._STATES_PER_BATCH", 8)
     folder, reference = make_pair(tmp_path, directions=directions, n_layers=2)
     model = elmokit.load(folder)
     assert elmokit.dump_states(model, tmp_path / "s.npz", SENTENCES) == 3
@@ -87,7 +87,7 @@ def test_states_are_those_of_the_second_opinion(tmp_path, directions, monkeypatc
                     np.testing.assert_allclose(found[f"{place}/memory"][at], memory, atol=1e-5)
 
 
-def test_what_cannot_be_dumped_is_said_and_leaves_nothing(model, model_folder, tmp_path):
+def test_what_cannot_be_exported_is_refused_and_leaves_no_file(model, model_folder, tmp_path):
     taken = tmp_path / "taken.txt"
     taken.touch()
     for dump, name, message in [
@@ -95,7 +95,11 @@ def test_what_cannot_be_dumped_is_said_and_leaves_nothing(model, model_folder, t
         (elmokit.dump_softmax, "taken.txt", "exists already"),
         (elmokit.dump_softmax, "no/x.npy", "cannot be written"),
         (elmokit.dump_words, "x.npz", "ends in .npz, expected .txt or .npy"),
-        (lambda *a: elmokit.dump_words(*a, ["New York"]), "y.txt", "'New York', cannot stand in"),
+        (
+            lambda *a: elmokit.dump_words(*a, ["New York"]),
+            "y.txt",
+            "'New York', cannot be written to",
+        ),
         (lambda *a: elmokit.dump_states(*a, []), "x.npy", "ends in .npy, expected .npz"),
     ]:
         with pytest.raises((elmokit.InputError, elmokit.OutputError), match=message):

@@ -16,7 +16,7 @@ def corpus():
     return (mixed + loud + 20).astype(np.float32)
 
 
-def test_parts_give_what_the_whole_gives(corpus):
+def test_batches_give_what_one_array_gives(corpus):
     whole = Whitening.fit_batches([corpus], dim=8, method="zca")
     parts = Whitening.fit_batches(iter([corpus[:1000], corpus[1000:]]), dim=8, method="zca")
     np.testing.assert_allclose(whole.matrix, parts.matrix, rtol=1e-4, atol=1e-6)
@@ -40,7 +40,7 @@ def test_what_cannot_be_fitted_is_refused(call, message):
         call()
 
 
-def test_zca_makes_all_directions_nearly_equally_loud(corpus):
+def test_zca_makes_all_directions_nearly_equal_in_variance(corpus):
     found = Whitening.fit_batches([corpus], dim=8, method="zca")
     before = np.linalg.eigvalsh(np.cov(corpus, rowvar=False))
     after = np.linalg.eigvalsh(np.cov((corpus - found.mean) @ found.matrix, rowvar=False))
@@ -54,7 +54,7 @@ def test_of_few_rows_no_direction_is_blown_up(corpus):
     assert np.linalg.cond(few.matrix) < 10
 
 
-def test_top_is_deaf_to_the_loudest_direction(corpus):
+def test_top_removes_the_direction_of_largest_variance(corpus):
     found = Whitening.fit_batches([corpus], dim=8, method="top")
     _, _, directions = np.linalg.svd(corpus - corpus.mean(0), full_matrices=False)
     assert np.abs(directions[0] @ found.matrix).max() < 1e-4
@@ -69,12 +69,12 @@ def test_centred_vectors_tell_more_than_raw_ones(corpus):
     assert (centred @ centred.T).std() > (raw @ raw.T).std()
 
 
-def test_what_has_no_length_stays_zero():
+def test_a_zero_vector_stays_zero():
     found = Whitening(np.ones(3, np.float32), np.eye(3, dtype=np.float32))
     np.testing.assert_array_equal(found.transform(np.ones((1, 3), np.float16)), [[0, 0, 0]])
 
 
-def test_a_whitening_is_kept_to_the_bit_and_damage_is_named(corpus):
+def test_bytes_restore_a_whitening_exactly_and_damage_is_named(corpus):
     found = Whitening.fit_batches([corpus], dim=8, method="zca")
     kept = Whitening.from_bytes(found.to_bytes(), "w")
     np.testing.assert_array_equal(kept.matrix, found.matrix)
