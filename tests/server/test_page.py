@@ -1,4 +1,4 @@
-"""The page is served whole and safe, and what it asks is answered as the model itself would."""
+"""The page's files and headers, and the responses that it shows."""
 
 import json
 import re
@@ -24,7 +24,7 @@ KINDS = {".js": "text/javascript", ".css": "text/css", ".html": "text/html"}
 
 
 @pytest.mark.parametrize("path", sorted(PAGE.iterdir()), ids=lambda path: path.name)
-def test_every_file_is_served_as_what_it_is_and_kept_until_it_changes(served, path):
+def test_page_files_have_their_type_and_are_revalidated(served, path):
     place = "/" if path.name == "index.html" else f"/page/{path.name}"
     status, headers, body = served.request(place)
     assert (status, body) == (200, path.read_bytes())
@@ -39,7 +39,7 @@ def test_every_file_is_served_as_what_it_is_and_kept_until_it_changes(served, pa
     assert (status, head["ETag"], body) == (200, headers["ETag"], b"")
 
 
-def test_nothing_else_of_the_disk_is_served(served):
+def test_no_other_file_is_served(served):
     for path in ["/page/", "/page", "/page/../app.py", "/page/%2e%2e/app.py", "/page/none.js"]:
         assert served.get_error(path)[0] == 404
 
@@ -50,7 +50,7 @@ def test_the_page_loads_nothing_from_elsewhere():
         assert not re.search(r"https?://|//[a-z]+\.[a-z]|@import|\bstyle=|\bon\w+=\"", text), path
 
 
-def test_every_id_that_the_scripts_name_is_on_the_page():
+def test_every_id_in_the_scripts_exists_on_the_page():
     ids = re.findall(r'\bid="([^"]+)"', (PAGE / "index.html").read_text("utf-8"))
     assert len(ids) == len(set(ids))
     for path in PAGE.glob("*.js"):
@@ -58,7 +58,7 @@ def test_every_id_that_the_scripts_name_is_on_the_page():
         assert named <= set(ids), path
 
 
-def test_a_token_is_asked_for_what_the_page_asks_and_not_for_the_page(serving, language_model):
+def test_the_page_is_public_but_its_requests_need_the_token(serving, language_model):
     closed = serving(language_model, token="secret")
     assert closed.request("/")[0] == closed.request("/page/main.js")[0] == 200
     assert closed.get_error("/pages")[0] == closed.get_error("/layer_weights")[0] == 401
@@ -67,7 +67,7 @@ def test_a_token_is_asked_for_what_the_page_asks_and_not_for_the_page(serving, l
     assert closed.get_json("/layer_weights", headers=allowed) == {"layer_weights": []}
 
 
-def test_uses_stand_where_pca_puts_them_but_for_the_axes_signs(served, language_model):
+def test_contexts_are_at_their_pca_coordinates_up_to_sign(served, language_model):
     found = served.get_json("/contexts", {"word": " bank ", "texts": TEXTS})
     used = [(use["words"][use["position"]], use["words"][0]) for use in found["contexts"]]
     assert used == [("bank", "A"), ("Bank", "The"), ("banks", "The"), ("bank", "my")]
@@ -86,7 +86,7 @@ def test_uses_stand_where_pca_puts_them_but_for_the_axes_signs(served, language_
     assert {use["group"] for use in found["contexts"]} == {0, 1}
 
 
-def test_labels_group_uses(served):
+def test_labels_group_contexts(served):
     labels = ["money", "none", "river", "money"]
     found = served.get_json("/contexts", {"word": "bank", "texts": TEXTS, "labels": labels})
     assert found["groups"] == ["money", "river"]
@@ -119,7 +119,7 @@ def test_labels_group_uses(served):
         ({"kind": 3}, 422, "kind is not a field of this request"),
     ],
 )
-def test_uses_that_make_no_map_are_refused_in_a_sentence(served, change, status, says):
+def test_contexts_that_make_no_map_are_refused_in_one_sentence(served, change, status, says):
     found, sentence = served.get_error("/contexts", {"word": "bank", "texts": TEXTS} | change)
     assert (found, sentence[: len(says)]) == (status, says)
 
@@ -140,7 +140,7 @@ def test_words_of_two_texts_are_compared_in_every_layer(served, language_model):
         assert (status, sentence[: len(refusal[1])]) == refusal
 
 
-def test_mixes_are_those_that_tasks_learnt(served, task_folder):
+def test_layer_weights_are_those_of_the_trained_tasks(served, task_folder):
     mixes = served.get_json("/layer_weights")["layer_weights"]
     assert [(mix["task"], mix["position"]) for mix in mixes] == [
         ("ner", "input"),
@@ -158,7 +158,7 @@ def test_a_folder_without_a_task_is_refused(tmp_path):
         read_layer_weights([tmp_path])
 
 
-def test_mixes_that_ship_are_shown_for_the_model_they_ship_with(
+def test_shipped_layer_weights_are_shown_only_for_their_model(
     serving, language_model, language_model_folder, model, tmp_path
 ):
     folder = shutil.copytree(language_model_folder, tmp_path / "shipped")
@@ -196,7 +196,7 @@ def test_mixes_that_ship_are_shown_for_the_model_they_ship_with(
         read_shipped_layer_weights(language_model, folder)
 
 
-def test_what_ships_with_the_english_model_has_its_layers():
+def test_the_shipped_layer_weights_fit_the_english_model():
     english = elmokit.load(threads=1)
     mixes = read_shipped_layer_weights(english)
     assert bool(mixes) == (ENGLISH / "layer_weights.json").exists()
@@ -206,7 +206,7 @@ def test_what_ships_with_the_english_model_has_its_layers():
         assert sum(mix.weights) == pytest.approx(1, abs=1e-3)
 
 
-def test_a_search_finds_what_was_asked_for_and_lights_its_words(served, index):
+def test_search_finds_the_query_and_highlights_its_content_words(served, index):
     query = "Two banks and a painter of landscapes ."
     found = served.get_json("/search", {"query": query, "k": 2})["results"]
     assert len(found) == 2
@@ -220,7 +220,7 @@ def test_a_search_finds_what_was_asked_for_and_lights_its_words(served, index):
     assert [passage["score"] for passage in found] == pytest.approx(expected, abs=1e-5)
 
 
-def test_searches_wait_their_turn_like_all_requests(served):
+def test_searches_are_queued_like_other_requests(served):
     forms = [{"query": "a bank"}, {"query": ""}, {"query": "money", "k": 1}]
     with ThreadPoolExecutor(3) as pool:
         with served.held():
@@ -232,7 +232,7 @@ def test_searches_wait_their_turn_like_all_requests(served):
     assert len(answers[2][1]["results"]) == 1
 
 
-def test_without_an_index_the_service_says_how_to_make_one(serving, language_model):
+def test_without_an_index_search_says_how_to_build_one(serving, language_model):
     bare = serving(language_model)
     status, sentence = bare.get_error("/search", {"query": "a bank"})
     assert status == 422
@@ -241,7 +241,7 @@ def test_without_an_index_the_service_says_how_to_make_one(serving, language_mod
     assert bare.get_json("/layer_weights") == {"layer_weights": []}
 
 
-def test_while_the_model_is_loaded_the_page_is_there_and_its_questions_wait(serving):
+def test_the_page_is_served_while_the_model_is_loaded(serving):
     starting = serving(None)
     assert starting.request("/")[0] == 200
     for path, form in [("/layer_weights", None), ("/search", {"query": "a"})]:

@@ -1,4 +1,4 @@
-"""A service searches a database, tells when that is gone, and goes on when it is back."""
+"""Search over HTTP, also when its database is gone, comes back or was rebuilt."""
 
 import json
 import threading
@@ -18,7 +18,7 @@ from waiting import wait_until
 QUERY = {"query": "a painter of landscapes", "k": 3}
 
 
-def test_the_sample_is_searched_and_lit(serving, language_model):
+def test_the_sample_is_searched_and_highlighted(serving, language_model):
     served = serving(language_model, index=sample_index(language_model))
     found = served.get_json("/search", {"query": "The soup needs more pepper and a little lemon."})
     assert found["results"][0]["words"][:2] == ["The", "soup"]
@@ -26,7 +26,7 @@ def test_the_sample_is_searched_and_lit(serving, language_model):
     assert {passage["file"] for passage in found["results"]} == {"sample.txt"}
 
 
-def test_a_search_is_as_big_as_what_it_reads(serving, language_model, tmp_path):
+def test_the_tokens_of_a_search_are_counted(serving, language_model, tmp_path):
     (tmp_path / "text.txt").write_text("a b c d e f g h\na b c d\n" + "a " * 50)
     text = [str(tmp_path / "text.txt")]
     with Index.build(tmp_path / "i", text, language_model, layers="mean") as index:
@@ -65,7 +65,7 @@ def test_a_database_that_is_gone_is_503_until_it_is_back(
         assert served.get_json("/search", QUERY) == before
 
 
-def test_an_index_that_was_built_again_is_opened_again(serving, language_model, postgres, tmp_path):
+def test_a_rebuilt_index_is_reopened(serving, language_model, postgres, tmp_path):
     text, url = tmp_path / "text.txt", postgres.address("rebuilt")
 
     def build(*lines):
@@ -90,7 +90,7 @@ def test_an_index_that_was_built_again_is_opened_again(serving, language_model, 
         assert len(served.get_json("/search", QUERY)["results"]) == 1
 
 
-def test_all_that_the_index_keeps_of_a_passage_is_told(serving, language_model, tmp_path):
+def test_a_result_has_all_that_the_index_stores(serving, language_model, tmp_path):
     (tmp_path / "text.txt").write_text("A bank lent. A painter painted.\n")
     with Index.build(tmp_path / "i", [str(tmp_path / "text.txt")], language_model) as index:
         served = serving(language_model, index=index)
@@ -113,7 +113,7 @@ def uses(serving, language_model, tmp_path):
         yield serving(language_model, index=index), index
 
 
-def test_uses_of_a_word_are_found_by_its_use_in_the_query(uses):
+def test_occurrences_of_a_word_are_found_by_its_occurrence_in_the_query(uses):
     served, index = uses
     asked = {"query": "The Bank of a river .", "word": "bank"}
     found = served.get_json("/search", asked)["results"]
@@ -146,19 +146,19 @@ def test_uses_of_a_word_are_found_by_its_use_in_the_query(uses):
         ),
     ],
 )
-def test_a_word_that_cannot_be_searched_is_told(uses, change, says):
+def test_a_word_that_cannot_be_searched_is_refused(uses, change, says):
     served, index = uses
     status, sentence = served.get_error("/search", {"query": "a painter"} | change)
     says = says.format(name=index.name)
     assert (status, sentence[: len(says)]) == (422, says)
 
 
-def test_an_index_of_passages_has_no_uses_of_words(served):
+def test_an_index_of_passages_has_no_words(served):
     status, sentence = served.get_error("/search", {"query": "a bank", "word": "bank"})
     assert (status, "searching for a word needs one of words" in sentence) == (422, True)
 
 
-def test_a_search_that_hangs_holds_up_nobody_else(serving, language_model):
+def test_a_search_that_hangs_blocks_no_other_request(serving, language_model):
     hanging, release = threading.Event(), threading.Event()
 
     class Hanging:

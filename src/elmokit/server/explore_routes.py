@@ -68,17 +68,17 @@ def _occurrences_call(
     for index, label in enumerate(body.labels or ()):
         check_unicode(label, f"label {index}")
     texts = TokenizedTexts.from_texts(embedder, body.texts, limits)
-    found = _find_occurrences(texts, body)
+    matches = _find_occurrences(texts, body)
     word = repr(body.word.strip())
-    if len(found) < 2:
-        count = "occurs only once" if found else "does not occur"
+    if len(matches) < 2:
+        count = "occurs only once" if matches else "does not occur"
         raise InputError(f"{word} {count} in the texts; two occurrences are needed for a map")
-    if len(found) > _MAX_OCCURRENCES:
-        raise too_large(f"{word} occurs {len(found):,} times", _MAX_OCCURRENCES)
-    num_words = sum(len(occurrence.words) for _, occurrence in found)
+    if len(matches) > _MAX_OCCURRENCES:
+        raise too_large(f"{word} occurs {len(matches):,} times", _MAX_OCCURRENCES)
+    num_words = sum(len(occurrence.words) for _, occurrence in matches)
     if num_words > _MAX_WORDS:
         raise too_large(f"the sentences of the occurrences have {num_words:,} words", _MAX_WORDS)
-    rows = sorted({row for row, _ in found})
+    rows = sorted({row for row, _ in matches})
     chosen = TokenizedTexts(
         [texts.sentences[row] for row in rows], [texts.text_indices[row] for row in rows]
     )
@@ -100,9 +100,9 @@ def _find_occurrences(
 def _project(embedded: EmbeddedTexts, body: schemas.ContextsRequest) -> dict[str, Any]:
     """The occurrences, their groups and their points, as ContextsResponse has them."""
     check_finite(embedded.vectors)
-    found = _find_occurrences(embedded.texts, body)
-    occurrences = [occurrence for _, occurrence in found]
-    vectors = np.stack([embedded.vectors[row][:, own.index] for row, own in found], 1)
+    matches = _find_occurrences(embedded.texts, body)
+    occurrences = [occurrence for _, occurrence in matches]
+    vectors = np.stack([embedded.vectors[row][:, own.index] for row, own in matches], 1)
     groups = group_occurrences(occurrences, vectors[-1], clusters=_CLUSTERS)
     return {
         "contexts": [
@@ -263,8 +263,8 @@ def _highlight_call(
     num_embedded = len(within_limit) - 1
 
     def run(_: Embedder, __: list[TokenizedTexts]) -> list[list[schemas.SearchResult]]:
-        found = highlight(index, body.query, hits[:num_embedded], max_words=limits.max_tokens)
-        highlighted = [*(own.highlighted for own in found), *([] for _ in hits[num_embedded:])]
+        matches = highlight(index, body.query, hits[:num_embedded], max_words=limits.max_tokens)
+        highlighted = [*(own.highlighted for own in matches), *([] for _ in hits[num_embedded:])]
         words = ([word for sentence in sentences for word in sentence] for sentences in texts)
         return [[*map(_result, hits, words, highlighted)]]
 

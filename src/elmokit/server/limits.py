@@ -87,10 +87,10 @@ class TokenizedTexts:
         ]
 
 
-def too_large(found: str, limit: int) -> ServiceError:
+def too_large(what: str, limit: int) -> ServiceError:
     """The error of a request that exceeds a limit."""
     return ServiceError(
-        f"{found}, the limit is {limit:,}; split it into smaller requests", status=413
+        f"{what}, the limit is {limit:,}; split it into smaller requests", status=413
     )
 
 
