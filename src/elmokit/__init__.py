@@ -1,6 +1,6 @@
 """ELMo for today: run published models exactly and fast, pretrain new ones, use them.
 
-Importing torch takes seconds, so each public name is resolved when it is first asked for.
+Importing torch takes seconds, so each public name is imported when it is first used.
 """
 
 from importlib import import_module

@@ -28,7 +28,7 @@ class TokenBatch:
     def from_sentences(
         cls, sentences: Sequence[Sequence[str]], *, boundaries: bool = True
     ) -> "TokenBatch":
-        """A batch of sentences, `<S>` before and `</S>` after each unless told otherwise.
+        """A batch of sentences, `<S>` before and `</S>` after each, or without boundaries.
 
         The two are always the first of the types.
         """

@@ -273,8 +273,8 @@ class Embedder:
 
             vectors = model.encode(texts, layers=0, pooling="idf")
             whitening = elmokit.Whitening.fit(vectors)
-            found = model.encode(["Cheap flats"], layers=0, pooling="idf", whitening=whitening)
-            similarities = model.similarity(found, whitening.transform(vectors))
+            query = model.encode("Cheap flats", layers=0, pooling="idf", whitening=whitening)
+            similarities = model.similarity(query, whitening.transform(vectors))
         """
         one_text = isinstance(texts, str)
         if batch_size is not None and batch_size < 1:

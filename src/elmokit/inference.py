@@ -304,7 +304,7 @@ def _mixed(mix: ScalarMix, vectors: Vectors) -> Vectors:
 class WordCache:
     """The vectors of recent words, in about so many bytes.
 
-    There are two generations. New words, and words found in the old generation, go to the young
+    There are two generations. New words, and words taken from the old generation, go to the young
     one; when that is full it becomes the old one, and words not used since are dropped.
     """
 
@@ -313,7 +313,7 @@ class WordCache:
         self._indexer = indexer
         self._max_bytes = max_bytes // 2  # of a generation
         self.num_truncated = 0  # different words that were cut
-        self.last_truncated = ""  # as far as it was kept
+        self.last_truncated = ""  # the part of it that the model sees
         self._truncated: set[int] = set()  # the hashes of these words, which may be long
         self.clear()
 

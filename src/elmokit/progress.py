@@ -84,9 +84,9 @@ class Progress:
 
 def duration(seconds: float) -> str:
     """A length of time to read: 12 s, 4 m 05 s, 1 h 02 m."""
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} m {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole // 60 % 60:02d} m"
+    minutes, seconds = divmod(int(seconds), 60)
+    if minutes < 1:
+        return f"{seconds} s"
+    if minutes < 60:
+        return f"{minutes} m {seconds:02d} s"
+    return f"{minutes // 60} h {minutes % 60:02d} m"

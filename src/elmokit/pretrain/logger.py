@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from elmokit.atomic import write_atomically
 from elmokit.pretrain.distributed import ProcessGroup
 from elmokit.pretrain.validation import Validation
+from elmokit.progress import duration
 
 if TYPE_CHECKING:
     from elmokit.pretrain.trainer import StepResult, Trainer
@@ -61,7 +62,7 @@ class TrainingLog:
         return (
             f"step {trainer.step:,} of {trainer.total_steps:,}: {name} {loss_by_direction}; "
             f"{words_per_second:,.0f} tokens/s, "
-            f"{seconds_left // 3600} h {seconds_left // 60 % 60:02d} m left"
+            f"{duration(seconds_left)} left"
         )
 
     def write_validation(self, validation: Validation | None) -> str:
