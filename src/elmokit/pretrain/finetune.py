@@ -41,7 +41,7 @@ def finetune(
     *,
     epochs: float,
     device: str | torch.device = "cpu",
-    report: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] | None = None,
 ) -> Pretrained:
     """Train a model further on sentences that are tokenized as its own text was.
 

@@ -48,21 +48,23 @@ def pretrain(
     *,
     init_from: Pretrained | None = None,
     device: str | torch.device = "cpu",
-    report: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] | None = None,
 ) -> Validation | None:
     """Train a model on a corpus; `out/model` is the best one so far.
 
     A run that was killed at any moment resumes when it is called again with the same arguments,
     and ends with the same weights. With more `steps` or `epochs`, a finished run continues.
-    `report` is called with lines of progress.
+    `report` is called with lines of progress; without it nothing is reported.
 
     Returns the validation of the best model on all held-out text; None if there is no such text,
     or if the run had ended before.
     """
     device = ProcessGroup.device(device)
     group = ProcessGroup.join(device)
-    if not group.is_first:
-        report = _ignore
+    if report is None or not group.is_first:
+        report, show_progress_bar = _ignore, False
+    else:
+        show_progress_bar = None  # during long validations
     run_dir = RunDirectory(Path(out), writes=group.is_first)
     with run_dir.lock():
         group.broadcast(None)  # the other ranks wait until the directory exists
@@ -93,7 +95,10 @@ def pretrain(
 
             if trainer.is_due(settings.validation_interval):
                 validation = validate(
-                    trainer.pretrained, corpus.valid, words=settings.validation_words
+                    trainer.pretrained,
+                    corpus.valid,
+                    words=settings.validation_words,
+                    show_progress_bar=show_progress_bar,
                 )
                 report(log.write_validation(validation))
                 if trainer.is_best(None if validation is None else validation.score):
@@ -109,7 +114,9 @@ def pretrain(
 
         final_validation = None
         if group.is_first and corpus.valid and not log.has_final_validation:
-            final_validation = validate(run_dir.load_best_model(), corpus.valid)
+            final_validation = validate(
+                run_dir.load_best_model(), corpus.valid, show_progress_bar=show_progress_bar
+            )
             report(
                 f"the best model, all held-out text: {log.write_final_validation(final_validation)}"
             )
@@ -119,7 +126,7 @@ def pretrain(
 
 
 def _ignore(line: str) -> None:
-    """Reports nothing: ranks other than the first are silent."""
+    """Report nothing."""
 
 
 def _check_resumable(trainer: "Trainer", group: ProcessGroup, out: str | Path) -> None:

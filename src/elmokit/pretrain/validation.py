@@ -32,7 +32,11 @@ class Validation:
 
 
 def validate(
-    pretrained: Pretrained, sentences: Sequence[Sequence[str]], *, words: int = 0
+    pretrained: Pretrained,
+    sentences: Sequence[Sequence[str]],
+    *,
+    words: int = 0,
+    show_progress_bar: bool | None = False,
 ) -> Validation | None:
     """Perplexities of held-out sentences, or of a sample of about so many words; None of none."""
     if not sentences:
@@ -40,8 +44,8 @@ def validate(
     sentences = sample_sentences(sentences, words)
     pretrained.model.copy_tied_embedding()
     return Validation(
-        perplexity(pretrained, sentences, state="zero", show_progress_bar=False),
-        perplexity(pretrained, sentences, state="carry", show_progress_bar=False),
+        perplexity(pretrained, sentences, state="zero", show_progress_bar=show_progress_bar),
+        perplexity(pretrained, sentences, state="carry", show_progress_bar=show_progress_bar),
     )
 
 

@@ -1,0 +1,38 @@
+"""Settings and text of a pretraining run that takes a second."""
+
+from elmokit.pretrain.settings import PretrainingSettings
+
+TINY = PretrainingSettings(
+    projection_size=8,
+    cell_size=12,
+    filters=((1, 6), (2, 6)),
+    max_characters=12,
+    character_embedding_size=4,
+    batch_size=4,
+    sequence_length=5,
+    num_sampled=6,
+    steps=24,
+    validation_interval=8,
+    log_interval=4,
+    optimizer="adamw",
+    learning_rate=0.02,
+    dropout=0.2,
+    warmup_steps=3,
+    schedule="cosine",
+    checkpoint_minutes=0.0,
+)
+
+
+SENTENCES = [
+    f"the {color} {animal} sat on the {color} mat .".split()
+    for color in ("red", "blue")
+    for animal in ("cat", "dog", "owl")
+] * 4
+
+
+def changed(**changes):
+    return PretrainingSettings(**{**vars(TINY), **changes})
+
+
+def weights_of(folder):
+    return (folder / "model" / "model.safetensors").read_bytes()
