@@ -29,11 +29,10 @@ from elmokit.search.build import BuildManifest
 from elmokit.search.faiss_vectors import FaissVectors, sample_rows
 from elmokit.search.passages import Passage, VectorSource, read_passages
 from elmokit.search.vectors import IndexConfig, embed_passages
-from elmokit.tasks.data.squad import read_squad
-from elmokit.tasks.data.table import read_stsb
-from elmokit.tasks.metrics.correlation import spearman
+from elmokit.tasks.datasets.squad import read_squad
 from elmokit.tokenizers import get_tokenizer
 from elmokit.whitening import Whitening
+from similarity import read_stsb, spearman
 
 Vectors = npt.NDArray[np.float32]
 Ranks = npt.NDArray[np.int64]  # (questions, paragraphs), from 0

@@ -15,9 +15,9 @@ from pathlib import Path
 import torch
 
 import elmokit
-from elmokit.tasks.catalog import TASKS
-from elmokit.tasks.learn import learn
-from elmokit.tasks.probe import fit_linear
+from elmokit.tasks.probing import fit_linear
+from elmokit.tasks.registry import TASKS
+from elmokit.tasks.trainer import train_task
 
 OWN = Path(__file__).with_name("reviews.tsv")
 
@@ -29,7 +29,7 @@ def main():
     parser.add_argument("--texts", type=int, default=400, help="how many of each file")
     parser.add_argument("--epochs", type=int, default=4)
     arguments = parser.parse_args()
-    task = TASKS["texts"]
+    task = TASKS["classification"]
     train = task.read(arguments.train)[: arguments.texts]
     if arguments.dev:
         dev = task.read(arguments.dev)[: arguments.texts]
@@ -50,9 +50,9 @@ def main():
     print(f"one vector a text: {task.score(dev, said)} ({time.perf_counter() - started:.0f} s)")
 
     started = time.perf_counter()
-    settings = replace(task.settings, hidden=64, epochs=arguments.epochs, words_per_batch=4000)
+    settings = replace(task.settings, hidden_size=64, epochs=arguments.epochs, words_per_batch=4000)
     with tempfile.TemporaryDirectory() as out:
-        trained = learn(task, train, dev, out, settings=settings, elmo=model, tell=print)
+        trained = train_task(task, train, dev, out, settings=settings, model=model, log=print)
     print(f"word by word: {trained.scores} ({time.perf_counter() - started:.0f} s)")
 
 

@@ -1,20 +1,28 @@
-"""Small examples of every task, and small settings to learn them by."""
+"""Small examples of every task, and settings for fast training on them."""
 
 from dataclasses import replace
 from itertools import cycle, islice
 
-from elmokit.tasks.data.example import Answer, Document, Labelled, Pair, Question, Roles, Tagged
+from elmokit.tasks.datasets.records import (
+    Answer,
+    Document,
+    LabelledText,
+    PredicateRoles,
+    Question,
+    TaggedSentence,
+    TextPair,
+)
 from elmokit.tasks.settings import TaskSettings
 
 TINY = TaskSettings(
-    word_dim=8, characters=4, hidden=12, dropout=0.1, elmo_dropout=0.1, epochs=2,
-    words_per_batch=40, learning_rate=0.02,
+    word_embedding_size=8, character_filters=4, hidden_size=12, dropout=0.1, elmo_dropout=0.1,
+    epochs=2, words_per_batch=40, learning_rate=0.02,
 )  # fmt: skip
 ANIMALS, VERBS = ("cat", "dog", "owl", "fox"), ("sleeps", "eats", "runs")
 
 
 def before(number):
-    """How many words come before the labelled ones, so that answers are in different places."""
+    """How many words to put in front, so that no position is always the right one."""
     return number // 2 % 3
 
 
@@ -48,7 +56,7 @@ def labelled(number, *, phrases=False):
     words, label = sentence(number), str(number % 2)
     last = len(words) - 1
     inner = ((0, 0, "0"), (last - 1, last, label)) if phrases else ()
-    return Labelled(words, label, phrases=inner)
+    return LabelledText(words, label, phrases=inner)
 
 
 def document(number):
@@ -58,18 +66,18 @@ def document(number):
     return Document(str(number), 0, (sentence(number), ("it", "left")), clusters)
 
 
-# Twelve examples for each task, all of which a head of any use can learn.
+# Twelve examples for each task, which any useful head can fit.
 EXAMPLES = {
-    "ner": [Tagged(sentence(n), tags(n, "O", "O", "O", "O", "S-LOC")) for n in range(12)],
+    "ner": [TaggedSentence(sentence(n), tags(n, "O", "O", "O", "O", "S-LOC")) for n in range(12)],
     "chunking": [
-        Tagged(sentence(n), tags(n, "B-NP", "E-NP", "S-VP", "O", "S-NP")) for n in range(12)
+        TaggedSentence(sentence(n), tags(n, "B-NP", "E-NP", "S-VP", "O", "S-NP")) for n in range(12)
     ],
     "pos": [
-        Tagged(sentence(n), ("ADV",) * before(n) + ("DET", "NOUN", "VERB", "ADP", "PROPN"))
+        TaggedSentence(sentence(n), ("ADV",) * before(n) + ("DET", "NOUN", "VERB", "ADP", "PROPN"))
         for n in range(12)
     ],
-    "roles": [
-        Roles(
+    "srl": [
+        PredicateRoles(
             sentence(n),
             before(n) + 2,
             "x.01",
@@ -78,9 +86,11 @@ EXAMPLES = {
         for n in range(12)
     ],
     "sentiment": [labelled(n, phrases=True) for n in range(12)],
-    "texts": [labelled(n) for n in range(12)],
-    "entailment": [Pair(sentence(n), sentence(n + n % 2), str(n % 2), ("", "")) for n in range(12)],
-    "questions": [question(n) for n in range(12)],
+    "classification": [labelled(n) for n in range(12)],
+    "entailment": [
+        TextPair(sentence(n), sentence(n + n % 2), str(n % 2), ("", "")) for n in range(12)
+    ],
+    "qa": [question(n) for n in range(12)],
     "coreference": [document(n) for n in range(12)],
 }
 
@@ -92,14 +102,14 @@ def sized(name, count):
     answers = (Answer("word", 0, 0, False),)
     turns = {"ner": ("S-LOC", "O"), "chunking": ("S-NP", "O"), "pos": ("NOUN", "VERB")}
     if name in turns:
-        return Tagged(words, tuple(islice(cycle(turns[name]), count)))
+        return TaggedSentence(words, tuple(islice(cycle(turns[name]), count)))
     label = str(count % 2)
     return {
-        "roles": Roles(words, 0, "x.01", ("B-V",) + ("O",) * (count - 1)),
-        "sentiment": Labelled(words, label),
-        "texts": Labelled(words, label),
-        "entailment": Pair(words, words[:1], label, ("", "")),
-        "questions": Question("1", words[:5], words, offsets, " ".join(words), answers),
+        "srl": PredicateRoles(words, 0, "x.01", ("B-V",) + ("O",) * (count - 1)),
+        "sentiment": LabelledText(words, label),
+        "classification": LabelledText(words, label),
+        "entailment": TextPair(words, words[:1], label, ("", "")),
+        "qa": Question("1", words[:5], words, offsets, " ".join(words), answers),
         "coreference": Document("1", 0, (words,), (((0, 0),),)),
     }[name]
 

@@ -93,8 +93,8 @@ if __name__ == "__main__":
     import elmokit.cli
     import elmokit.pretrain.dry_run
     import elmokit.pretrain.trainer
-    import elmokit.tasks.catalog
-    import elmokit.tasks.learn
+    import elmokit.tasks.registry
+    import elmokit.tasks.trainer
 
     gc.freeze()  # what is shared stays shared
     _wait_for_a_command(sys.argv[1])

@@ -25,8 +25,8 @@ from elmokit.pretrain.corpus import UNKNOWN_ID, Corpus
 from elmokit.pretrain.settings import PRESETS
 from elmokit.pretrain.trainer import Trainer
 from elmokit.scoring import perplexity
-from elmokit.tasks.data.conllu import read_conllu
-from elmokit.tasks.probe import probe_layers
+from elmokit.tasks.datasets.columns import read_conllu
+from elmokit.tasks.probing import probe_layers
 from elmokit.vocab import Vocabulary
 
 PUBLISHED = PRESETS["original"].filters

@@ -11,6 +11,7 @@ Both after taking out what the vectors of train share (and raw).
 
 import argparse
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -20,14 +21,13 @@ import elmokit
 from elmokit.embedder import Embedder
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.bilm import BiLM, LanguageModel
-from elmokit.tasks.data.conllu import read_conllu
-from elmokit.tasks.data.raganato import read_raganato
-from elmokit.tasks.data.semcor import read_semcor
-from elmokit.tasks.data.table import read_stsb
-from elmokit.tasks.data.wic import read_wic
-from elmokit.tasks.probe import probe_layers
-from elmokit.tasks.senses import FirstSenses, SenseAverages, disambiguate
-from elmokit.tasks.similarity import judge_texts, judge_uses
+from elmokit.tasks.datasets.columns import read_conllu
+from elmokit.tasks.datasets.senses import read_raganato, read_semcor
+from elmokit.tasks.probing import probe_layers
+from elmokit.tasks.wsd import FirstSenses, SenseVectors, evaluate_wsd
+
+sys.path.append(str(Path(__file__).parents[1]))
+from similarity import read_stsb, read_wic, score_texts, score_words
 
 SENSE_SETS = ("42D", "S10amended")
 
@@ -39,7 +39,7 @@ def main():
     parser.add_argument("--wordnet", type=Path, default=Path("/usr/share/wordnet/index.sense"))
     parser.add_argument("--skip-untrained", action="store_true")
     arguments = parser.parse_args()
-    FirstSenses.of_wordnet(arguments.wordnet)  # refused now, not after the other probes
+    FirstSenses.from_wordnet(arguments.wordnet)  # refused now, not after the other probes
     model = elmokit.load(arguments.model) if arguments.model else elmokit.load()
     models = {"trained": model}
     if not arguments.skip_untrained:
@@ -72,24 +72,23 @@ def measure(model, arguments):
     ]
     found = {
         "POS": probe_layers(model, *pos),
-        "WiC": judge_uses(model, *wic),
-        "WiC, raw": judge_uses(model, *wic, whitening="none"),
-        "STS-B": judge_texts(model, *texts),
-        "STS-B, raw": judge_texts(model, *texts, whitening="none"),
+        "WiC": score_words(model, *wic),
+        "WiC, raw": score_words(model, *wic, whitening="none"),
+        "STS-B": score_texts(model, *texts),
+        "STS-B, raw": score_texts(model, *texts, whitening="none"),
     }
-    averages = SenseAverages(model)
-    averages.learn(read_semcor(data / "wsd_semcor/semcor.tar.xz"))
-    first = FirstSenses.of_wordnet(arguments.wordnet)
+    vectors = SenseVectors(model).fit(read_semcor(data / "wsd_semcor/semcor.tar.xz"))
+    first = FirstSenses.from_wordnet(arguments.wordnet)
     for name in SENSE_SETS:
         files = [data / f"wsd_eval/{name}.{end}" for end in ("data.xml", "gold.key.txt")]
         wanted = read_raganato(*files)
-        scores = disambiguate(averages, first, wanted)
+        scores = evaluate_wsd(vectors, first, wanted)
         found[f"senses {name}"] = scores.layers
-        found[f"senses {name}, nearest alone"] = disambiguate(
-            averages, first, wanted, often=0
+        found[f"senses {name}, nearest alone"] = evaluate_wsd(
+            vectors, first, wanted, frequency_weight=0
         ).layers
         found[f"first sense {name}"] = [scores.first_sense]
-        found[f"commonest sense {name}"] = [scores.commonest]
+        found[f"most frequent sense {name}"] = [scores.most_frequent]
     found["seconds"] = [round(time.perf_counter() - started)]
     return found
 
@@ -105,7 +104,7 @@ def show(found):
             numbers = " | ".join(f"{100 * figure:.2f}" for figure in probes[probe])
             print(f"| {probe} | {name} | {numbers} |")
     for name in SENSE_SETS:
-        for control in ("first", "commonest"):
+        for control in ("first", "most frequent"):
             (share,) = found["trained"][f"{control} sense {name}"]
             print(f"\nThe {control} sense, {name}: {100 * share:.1f}")
 

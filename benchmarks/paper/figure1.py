@@ -3,12 +3,12 @@
 import json
 from pathlib import Path
 
-from runs import TITLES, WHERE, print_table, runs_of, shown
+from runs import TITLES, WHERE, percent, print_table, runs_of
 
 from elmokit.plots import plot_panels
 
 SHARES = (0.01, 0.1, 1.0)
-TASKS = ("roles", "entailment", "ner")
+TASKS = ("srl", "entailment", "ner")
 
 
 def main():
@@ -21,7 +21,7 @@ def main():
         for task in runs.tasks
     }
     rows = [
-        [TITLES[task], elmo, *map(shown, shares.values())]
+        [TITLES[task], elmo, *map(percent, shares.values())]
         for task, arms in found.items()
         for elmo, shares in arms.items()
     ]

@@ -16,7 +16,7 @@ def main():
     runs, found, shipped = runs_of(__doc__.splitlines()[0]), [], []
     for task in runs.tasks:
         # Of the biLM as it ships: what a text that it first read changes is that text's.
-        shares = runs.found(task, WHERE[task], runs.seeds[0], adapt=0).shares
+        shares = runs.result(task, WHERE[task], runs.seeds[0], finetune_epochs=0).layer_weights
         shipped += [
             {
                 "task": task, "name": TITLES[task], "position": place,

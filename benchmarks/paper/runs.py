@@ -1,8 +1,8 @@
-"""A task, a place for ELMo and a seed become what a trained head scores and mixes, on record.
+"""Runs of supervised tasks and the record of their scores, for all tables and figures.
 
-Every table and figure asks here. What was found once, on any machine, stands in scores.jsonl, and
-is taken from there as long as examples, settings and biLM are the same; else a head is trained,
-in a folder of its own, from which a run that was stopped goes on.
+The scores and layer weights of a run, on any machine, are recorded in scores.jsonl and taken from
+there as long as examples, settings and biLM are the same. Otherwise a head is trained in a folder
+of its own, in which a run that was stopped resumes.
 """
 
 import argparse
@@ -15,46 +15,46 @@ from pathlib import Path
 
 import elmokit
 from elmokit.pretrain.finetune import finetune, finetuning_digest
-from elmokit.tasks.catalog import TASKS
-from elmokit.tasks.checkpoint import digest
-from elmokit.tasks.folder import text_for
-from elmokit.tasks.layers import FrozenLayers
-from elmokit.tasks.learn import learn
+from elmokit.tasks.checkpoint import digest_of_run
+from elmokit.tasks.layers import CachedLayers
+from elmokit.tasks.registry import TASKS
+from elmokit.tasks.saved_model import text_for_finetuning
+from elmokit.tasks.trainer import train_task
 
 FILES = {
     "ner": "ner_conll2003/{}.conll.xz",
     "pos": "pos_ud_ewt/{}.conllu.xz",
-    "roles": "srl_ewt/{}.conll.xz",
-    "questions": "qa_squad/{}.json.xz",
+    "srl": "srl_ewt/{}.conll.xz",
+    "qa": "qa_squad/{}.json.xz",
     "entailment": "entailment_snli/{}.tsv.xz",
     "sentiment": "sentiment_sst5/{}.txt.xz",
     "coreference": "coref_litbank/{}.conll.xz",
 }
 TITLES = {
-    "questions": "SQuAD", "entailment": "SNLI", "roles": "SRL", "coreference": "Coref",
+    "qa": "SQuAD", "entailment": "SNLI", "srl": "SRL", "coreference": "Coref",
     "ner": "NER", "sentiment": "SST-5", "pos": "POS",
 }  # fmt: skip
-# Where ELMo goes in: as in the paper, and for parts of speech at the input.
+# Where ELMo is added: as in the paper; for parts of speech at the input.
 WHERE = {
-    "questions": "both", "entailment": "both", "roles": "input", "coreference": "input",
+    "qa": "both", "entailment": "both", "srl": "input", "coreference": "input",
     "ner": "input", "sentiment": "input", "pos": "input",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is kept of a trained head."""
+class Result:
+    """The recorded result of a run."""
 
     run: str
-    what: str  # the digest of its task, settings, biLM and examples
+    digest: str  # of its task, settings, biLM and examples
     scores: dict[str, float]  # on dev, of the best epoch; the main one first
     epoch: int
-    shares: dict[str, list[float]]  # of the layers, by the place of the mix
+    layer_weights: dict[str, list[float]]  # for the input and the output
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Where the examples are, where heads are kept, and the record of what was found."""
+    """Folders of the examples and of trained heads, and the record of results."""
 
     data: Path
     work: Path
@@ -63,25 +63,27 @@ class Runs:
     tasks: tuple[str, ...]
 
     def scores(self, task, elmo, *, share=1.0, **changes):
-        """The main score of each seed."""
+        """The main score for each seed."""
         return [self.score(task, elmo, seed, share=share, **changes) for seed in self.seeds]
 
     def score(self, task, elmo, seed, *, share=1.0, **changes):
-        """The main score on dev of a head trained with a share of the examples."""
-        found = self.found(task, elmo, seed, share=share, **changes)
-        return next(iter(found.scores.values()))
+        """The main score on dev of a head trained on a share of the examples."""
+        result = self.result(task, elmo, seed, share=share, **changes)
+        return next(iter(result.scores.values()))
 
-    def found(self, name, elmo, seed, *, share=1.0, adapt=None, **changes):
-        """What is on record of a head; if nothing is, it is trained now.
+    def result(self, name, elmo, seed, *, share=1.0, finetune_epochs=None, **changes):
+        """The recorded result of a head, or that of one trained now.
 
-        `adapt` is how often the biLM first reads the examples' text, if not as often as usual.
+        `finetune_epochs` is how long the biLM is fine-tuned on the examples' text first, if not as
+        usual for the task.
         """
         task = TASKS[name]
-        adapt = 0 if elmo == "none" else task.adapt if adapt is None else adapt
+        epochs = task.finetune_epochs if finetune_epochs is None else finetune_epochs
+        epochs = 0 if elmo == "none" else epochs
         settings = replace(task.settings, elmo=elmo, seed=seed, **changes)
-        told = "-".join(f"{key}={value}" for key, value in sorted(changes.items()))
-        run = "-".join(filter(None, [name, elmo, f"{share:g}", str(seed), told]))
-        if share < 1:  # few examples are read more often, in smaller updates
+        changed = "-".join(f"{key}={value}" for key, value in sorted(changes.items()))
+        run = "-".join(filter(None, [name, elmo, f"{share:g}", str(seed), changed]))
+        if share < 1:  # more epochs of smaller batches for few examples
             settings = replace(
                 settings,
                 epochs=round(settings.epochs * share**-0.25),
@@ -92,35 +94,38 @@ class Runs:
         texts = [[*own] for _, own in groupby(train, task.sentences)]  # with all its predicates
         some = [example for own in texts[seed % stride :: stride] for example in own]
         model = None if elmo == "none" else _model()
-        what = digest(task, settings, model, some, dev)
-        if adapt:
-            text = text_for(model, task, settings, some)
-            reading = finetuning_digest(model.pretrained, text, epochs=adapt)
-            run = f"{run}-adapt={adapt}"
-            what = hashlib.sha256(f"{what} {reading}".encode()).hexdigest()
-        if (known := next((f for f in self._known() if f.what == what), None)) is not None:
-            return known
+        digest = digest_of_run(task, settings, model, some, dev)
+        if epochs:
+            text = text_for_finetuning(model, task, settings, some)
+            of_finetuning = finetuning_digest(model.pretrained, text, epochs=epochs)
+            run = f"{run}-finetuned={epochs}"
+            digest = hashlib.sha256(f"{digest} {of_finetuning}".encode()).hexdigest()
+        recorded = {result.digest: result for result in self._recorded()}
+        if digest in recorded:
+            return recorded[digest]
         print(f"{run}: {len(some)} examples", flush=True)
-        out = self.work / f"{run}-{what[:8]}"
-        if adapt:  # one for all seeds
-            read = self.work / f"{name}-{adapt}-{reading[:8]}.elmo"
-            adapted = finetune(model.pretrained, text, read, epochs=adapt, report=_tell)
-            model = elmokit.Embedder(adapted)
+        out = self.work / f"{run}-{digest[:8]}"
+        if epochs:  # the same for all seeds
+            folder = self.work / f"{name}-{epochs}-{of_finetuning[:8]}.elmo"
+            finetuned = finetune(model.pretrained, text, folder, epochs=epochs, report=_log)
+            model = elmokit.Embedder(finetuned)
         layers = model and _layers(name, model, settings.layers)
-        head = learn(task, some, dev, out, settings=settings, elmo=model, layers=layers, tell=_tell)
-        found = Found(run, what, head.scores, head.epoch, head.head.words.layer_weights())
+        trained = train_task(
+            task, some, dev, out, settings=settings, model=model, layers=layers, log=_log
+        )
+        result = Result(run, digest, trained.scores, trained.epoch, trained.layer_weights())
         with self.record.open("a", encoding="utf-8") as record:
-            record.write(json.dumps(vars(found)) + "\n")
-        return found
+            record.write(json.dumps(vars(result)) + "\n")
+        return result
 
-    def _known(self):
+    def _recorded(self):
         if not self.record.exists():
             return []
-        return [Found(**json.loads(line)) for line in self.record.read_text("utf-8").splitlines()]
+        return [Result(**json.loads(line)) for line in self.record.read_text("utf-8").splitlines()]
 
 
 def runs_of(description, *, tasks=tuple(TITLES)):
-    """The runs that the command line asks for."""
+    """The runs for the arguments of the command line."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, default=Path("../shared/data/tasks"))
     parser.add_argument("--work", type=Path, default=Path("benchmarks/paper/work"))
@@ -133,19 +138,21 @@ def runs_of(description, *, tasks=tuple(TITLES)):
 
 
 def print_arms(description, arms, paper):
-    """The table of the three tasks by whose means the paper compares ways to use ELMo.
+    """The table of the three tasks by which the paper compares ways to use ELMo.
 
-    An arm is `elmo`, where it goes in, and settings that differ, of the biLM as it ships; `paper`
-    has its scores by task.
+    An arm is `elmo` and other settings that differ, with the biLM as shipped; `paper` holds the
+    paper's scores by task.
     """
-    runs = runs_of(description, tasks=("questions", "entailment", "roles"))
+    runs = runs_of(description, tasks=("qa", "entailment", "srl"))
     found = {
-        task: {arm: runs.scores(task, adapt=0, **changes) for arm, changes in arms.items()}
+        task: {
+            arm: runs.scores(task, finetune_epochs=0, **changes) for arm, changes in arms.items()
+        }
         for task in runs.tasks
     }
     rows = []
     for task, scores in found.items():
-        rows.append([TITLES[task], *map(shown, scores.values())])
+        rows.append([TITLES[task], *map(percent, scores.values())])
         if task in paper:
             rows.append(["the paper's", *map(str, paper[task])])
     print_table(["task", *arms], rows)
@@ -159,8 +166,8 @@ def print_table(header, rows):
         print(f"| {' | '.join(cells)} |")
 
 
-def shown(scores):
-    """Mean and deviation, in percent."""
+def percent(scores):
+    """Mean and standard deviation, in percent."""
     mean = 100 * statistics.mean(scores)
     if len(scores) == 1:
         return f"{mean:.2f}"
@@ -174,17 +181,17 @@ def _model():
 
 
 def _layers(task, model, layers):
-    """The layers of a task's sentences, worked out once for all runs of it."""
+    """The layers of a task's sentences, computed once for all its runs."""
     key = task, model.pretrained.fingerprint(), layers
-    if key not in _KEPT:
-        _KEPT.clear()
-        _KEPT[key] = FrozenLayers(model, layers)
-    return _KEPT[key]
+    if key not in _CACHED_LAYERS:
+        _CACHED_LAYERS.clear()
+        _CACHED_LAYERS[key] = CachedLayers(model, layers)
+    return _CACHED_LAYERS[key]
 
 
 _LOADED = []
-_KEPT = {}
+_CACHED_LAYERS = {}
 
 
-def _tell(line):
+def _log(line):
     print(f"  {line}", flush=True)

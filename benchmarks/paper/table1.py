@@ -6,9 +6,9 @@ python benchmarks/paper/table1.py --tasks ner pos --seeds 3
 import json
 import statistics
 
-from runs import TITLES, WHERE, print_table, runs_of, shown
+from runs import TITLES, WHERE, percent, print_table, runs_of
 
-from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.registry import TASKS
 
 PAPER = {
     "SQuAD": (81.1, 85.8), "SNLI": (88.0, 88.7), "SRL": (81.4, 84.6), "Coref": (67.2, 70.4),
@@ -21,15 +21,17 @@ def main():
     for task in runs.tasks:
         before = runs.scores(task, "none")
         found[TITLES[task]] = before, runs.scores(task, WHERE[task])
-        if TASKS[task].adapt:
-            as_it_ships = runs.scores(task, WHERE[task], adapt=0)
+        if TASKS[task].finetune_epochs:
+            as_it_ships = runs.scores(task, WHERE[task], finetune_epochs=0)
             found[f"{TITLES[task]}, biLM as it ships"] = before, as_it_ships
     rows = []
     for title, (before, after) in found.items():
         published = PAPER.get(title.partition(",")[0])
         paper = f"{cut(*(p / 100 for p in published)):.1f} %" if published else ""
         ours = cut(statistics.mean(before), statistics.mean(after))
-        rows.append([title, str(len(before)), shown(before), shown(after), f"{ours:.2f} %", paper])
+        rows.append(
+            [title, str(len(before)), percent(before), percent(after), f"{ours:.2f} %", paper]
+        )
     print_table(["task", "seeds", "baseline", "+ ELMo", "error cut", "the paper's"], rows)
     print(json.dumps(found))
 

@@ -9,9 +9,8 @@ from pathlib import Path
 from runs import print_table
 
 import elmokit
-from elmokit.tasks.data.raganato import read_raganato
-from elmokit.tasks.data.semcor import read_semcor
-from elmokit.tasks.senses import OFTEN, FirstSenses, SenseAverages, disambiguate
+from elmokit.tasks.datasets.senses import read_raganato, read_semcor
+from elmokit.tasks.wsd import FREQUENCY_WEIGHT, FirstSenses, SenseVectors, evaluate_wsd
 
 # Of all words of four evaluation sets: the first sense, the first and the second layer.
 PAPER = ("the paper (all sets)", "65.9", "", "", "67.4", "69.0")
@@ -22,21 +21,25 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data/tasks"))
     parser.add_argument("--wordnet", type=Path, default=Path("/usr/share/wordnet/index.sense"))
+    parser.add_argument("--cache", type=Path, help="a folder to keep SemCor's vectors in")
     chosen = parser.parse_args()
-    first = FirstSenses.of_wordnet(chosen.wordnet)
-    averages = SenseAverages(elmokit.load())
-    averages.learn(read_semcor(chosen.data / "wsd_semcor/semcor.tar.xz"))
+    first = FirstSenses.from_wordnet(chosen.wordnet)
+    semcor = read_semcor(chosen.data / "wsd_semcor/semcor.tar.xz")
+    vectors = SenseVectors(elmokit.load()).fit(semcor, cache=chosen.cache, show_progress_bar=None)
     rows = []
     for name in SETS:
         files = (chosen.data / f"wsd_eval/{name}.{end}" for end in ("data.xml", "gold.key.txt"))
-        wanted = read_raganato(*files)
-        for way, often in (("", OFTEN), (", nearest alone", 0.0)):
-            found = disambiguate(averages, first, wanted, often=often)
-            scores = found.first_sense, found.commonest, *found.layers
+        sentences = read_raganato(*files)
+        for method, weight in (("", FREQUENCY_WEIGHT), (", nearest alone", 0.0)):
+            scores = evaluate_wsd(vectors, first, sentences, frequency_weight=weight)
+            accuracies = scores.first_sense, scores.most_frequent, *scores.layers
             rows.append(
-                [f"{name}, {found.instances} words{way}", *(f"{100 * s:.1f}" for s in scores)]
+                [
+                    f"{name}, {scores.instances} words{method}",
+                    *(f"{100 * a:.1f}" for a in accuracies),
+                ]
             )
-    header = ["set", "first sense", "commonest in SemCor", "layer 0", "layer 1", "layer 2"]
+    header = ["set", "first sense", "most frequent in SemCor", "layer 0", "layer 1", "layer 2"]
     print_table(header, [*rows, PAPER])
 
 

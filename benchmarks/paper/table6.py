@@ -9,8 +9,8 @@ from pathlib import Path
 from runs import print_table
 
 import elmokit
-from elmokit.tasks.data.conllu import read_conllu
-from elmokit.tasks.probe import probe_layers
+from elmokit.tasks.datasets.columns import read_conllu
+from elmokit.tasks.probing import probe_layers
 
 PAPER = ("the paper (Penn Treebank)", "", "97.3", "96.8")
 

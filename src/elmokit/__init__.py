@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from elmokit.results import Prediction as Prediction
     from elmokit.results import Score as Score
     from elmokit.scoring import perplexity as perplexity
+    from elmokit.tasks.saved_model import TaskModel as TaskModel
+    from elmokit.tasks.saved_model import load_task as load_task
+    from elmokit.tasks.trainer import train_task as train_task
     from elmokit.whitening import Whitening as Whitening
 
 __version__ = "0.2.0"
@@ -79,6 +82,9 @@ _MODULE_OF = {
     "pretrain": "pretrain.trainer",
     "PretrainingSettings": "pretrain.settings",
     "perplexity": "scoring",
+    "TaskModel": "tasks.saved_model",
+    "load_task": "tasks.saved_model",
+    "train_task": "tasks.trainer",
     "check_table": "export",
     "write_vectors": "export",
 }

@@ -32,7 +32,7 @@ def choose(script, monkeypatch):
     module = script("choose")
     monkeypatch.setitem(PRESETS, "english", replace(PRESETS["english"], **TINY))
     monkeypatch.setattr(module, "BASE", {"schedule": "linear", "batch_size": 4})
-    monkeypatch.setattr("elmokit.tasks.probe._UPDATES", 5)
+    monkeypatch.setattr("elmokit.tasks.probing._MIN_UPDATES", 5)
     return module
 
 

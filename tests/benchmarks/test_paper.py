@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import elmokit
-from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.registry import TASKS
 from random_models import make_folder
 from task_examples import TINY
 
@@ -38,7 +38,7 @@ def asked(paper, tmp_path, monkeypatch):
 
 
 def set_pos(monkeypatch, settings):
-    monkeypatch.setitem(TASKS, "pos", replace(TASKS["pos"], settings=settings, adapt=0))
+    monkeypatch.setitem(TASKS, "pos", replace(TASKS["pos"], settings=settings, finetune_epochs=0))
 
 
 def test_a_head_is_trained_once_with_all_examples_or_some(asked, capsys):
@@ -89,24 +89,24 @@ def test_a_bilm_that_read_the_examples_first_is_another(paper, asked, tmp_path, 
     runs = paper("runs")
     (tmp_path / "words").mkdir()
     runs._LOADED[:] = [elmokit.load(make_folder(tmp_path / "words", softmax_words=9))]
-    frozen = asked.found("pos", "input", 0)
-    read = asked.found("pos", "input", 0, adapt=1)
-    assert read.what != frozen.what
-    assert read.run == "pos-input-1-0-adapt=1"
+    frozen = asked.result("pos", "input", 0)
+    read = asked.result("pos", "input", 0, finetune_epochs=1)
+    assert read.digest != frozen.digest
+    assert read.run == "pos-input-1-0-finetuned=1"
     assert len([*asked.work.glob("pos-1-*.elmo")]) == 1
-    asked.found("pos", "input", 0, adapt=1, share=0.5)
-    asked.found("pos", "input", 1, adapt=1, share=0.5)  # as many sentences, and others
+    asked.result("pos", "input", 0, finetune_epochs=1, share=0.5)
+    asked.result("pos", "input", 1, finetune_epochs=1, share=0.5)  # as many sentences, and others
     assert len([*asked.work.glob("pos-1-*.elmo")]) == 3
     capsys.readouterr()
-    assert asked.found("pos", "input", 0, adapt=1) == read
-    assert asked.found("pos", "input", 0) == frozen
+    assert asked.result("pos", "input", 0, finetune_epochs=1) == read
+    assert asked.result("pos", "input", 0) == frozen
     assert not capsys.readouterr().out
     runs._LOADED.clear()
 
 
 def test_heads_that_learnt_otherwise_are_trained_anew(asked, monkeypatch, capsys):
     asked.score("pos", "none", 0)
-    set_pos(monkeypatch, replace(TASKS["pos"].settings, hidden=6))
+    set_pos(monkeypatch, replace(TASKS["pos"].settings, hidden_size=6))
     capsys.readouterr()
     asked.score("pos", "none", 0)
     assert "pos-none-1-0: 8 examples" in capsys.readouterr().out
@@ -114,15 +114,15 @@ def test_heads_that_learnt_otherwise_are_trained_anew(asked, monkeypatch, capsys
 
 
 def test_what_is_on_record_needs_no_head(asked, capsys, tmp_path):
-    found = asked.found("pos", "none", 0)
+    found = asked.result("pos", "none", 0)
     assert found.run == "pos-none-1-0"
-    assert found.shares == {}
+    assert found.layer_weights == {}
     capsys.readouterr()
     elsewhere = replace(asked, work=tmp_path / "elsewhere")
-    assert elsewhere.found("pos", "none", 0) == found
+    assert elsewhere.result("pos", "none", 0) == found
     assert not elsewhere.work.exists()
-    elsewhere.found("pos", "none", 0, hidden=6)
-    assert "pos-none-1-0-hidden=6: 8 examples" in capsys.readouterr().out
+    elsewhere.result("pos", "none", 0, hidden_size=6)
+    assert "pos-none-1-0-hidden_size=6: 8 examples" in capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,10 @@ def page():
 def test_the_page_says_what_is_on_record(paper, recorded, page):
     """Tables 1 to 3 and both figures: every row that the record gives is there."""
     runs, table1, figure1 = paper("runs"), paper("table1"), paper("figure1")
-    read = {task: f"-adapt={own.adapt}" if own.adapt else "" for task, own in TASKS.items()}
+    read = {
+        task: f"-finetuned={own.finetune_epochs}" if own.finetune_epochs else ""
+        for task, own in TASKS.items()
+    }
 
     def scores(*names):
         return [next(iter(recorded[name]["scores"].values())) for name in names]
@@ -157,20 +160,20 @@ def test_the_page_says_what_is_on_record(paper, recorded, page):
             before = scores(*(f"{task}-none-1-{n}" for n in seeds))
             after = scores(*(f"{task}-{where}-1-{n}{end}" for n in seeds))
             gone = f"{table1.cut(statistics.mean(before), statistics.mean(after)):.2f} %"
-            cells = row(str(len(seeds)), runs.shown(before), runs.shown(after), gone)
+            cells = row(str(len(seeds)), runs.percent(before), runs.percent(after), gone)
             as_it_ships = read[task] and not end
             wanted.append((f"| {title}, biLM as" if as_it_ships else f"| {title} (", cells))
-        for place, shares in recorded[f"{task}-{where}-1-0"]["shares"].items():
+        for place, shares in recorded[f"{task}-{where}-1-0"]["layer_weights"].items():
             wanted.append((f"| {title}, {place}", row(*(f"{share:.2f}" for share in shares))))
     for table in (paper("table2"), paper("table3")):
         for task in table.PAPER:
             names = (_name(task, **arm) for arm in table.ARMS.values())
-            cells = row(*(runs.shown(scores(name)) for name in names))
+            cells = row(*(runs.percent(scores(name)) for name in names))
             wanted.append((f"| {runs.TITLES[task]} |", cells))
     for task in figure1.TASKS:
         for told, arm, end in (("without", "none", ""), ("with", runs.WHERE[task], read[task])):
             names = (f"{task}-{arm}-{share:g}-0{end}" for share in figure1.SHARES)
-            cells = row(told, *(runs.shown(scores(name)) for name in names))
+            cells = row(told, *(runs.percent(scores(name)) for name in names))
             wanted.append((f"| {runs.TITLES[task]} (" if arm == "none" else "| | with", cells))
     assert len(wanted) == 30
     lines = page.splitlines()
@@ -183,10 +186,11 @@ def _name(task, elmo, **changes):
     return "-".join([task, elmo, "1", "0", *told])
 
 
-def test_the_mixes_that_ship_are_those_on_record(script, recorded):
-    shipped = json.loads(files("elmokit").joinpath("english", "mixes.json").read_text("utf-8"))
+def test_the_shipped_layer_weights_are_the_recorded_ones(script, recorded):
+    file = files("elmokit").joinpath("english", "layer_weights.json")
+    shipped = json.loads(file.read_text("utf-8"))["layer_weights"]
     where = script("runs").WHERE
-    assert {mix["task"] for mix in shipped["mixes"]} == {*where}
-    for mix in shipped["mixes"]:
-        run = f"{mix['task']}-{where[mix['task']]}-1-0"
-        assert mix["shares"] == recorded[run]["shares"][mix["place"]], mix
+    assert {own["task"] for own in shipped} == {*where}
+    for own in shipped:
+        run = f"{own['task']}-{where[own['task']]}-1-0"
+        assert own["weights"] == recorded[run]["layer_weights"][own["position"]], own

@@ -14,7 +14,7 @@ import pytest
 import elmokit
 from elmokit.cli import options
 from elmokit.pooling import POOLINGS
-from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.registry import TASKS
 from typed import TEXT, WAYS, failed, given_by, succeeded
 
 ELMO = Path(sys.executable).with_name("elmo")
@@ -102,7 +102,7 @@ def test_help_lists_choices_and_shows_brackets(elmo, command, choices, monkeypat
     ("encode --state zer", "'zer' is not one of 'zero', 'carry', 'warm'; did you mean zero?"),
     ("encode --pooling maen", "did you mean mean?"),
     ("pretrain d --out o --batch-szie 6", "no option --batch-szie; did you mean --batch-size"),
-    ("train pos --hiden 6", "no option --hiden; did you mean --hidden?"),
+    ("train pos --hiden 6", "no option --hiden; did you mean --hidden-size?"),
     ("embed", "missing argument 'INPUT'"),
 ])  # fmt: skip
 def test_misspelt_names_get_a_suggestion(elmo, typed, message):

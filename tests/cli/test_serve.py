@@ -17,8 +17,8 @@ import elmokit
 from elmokit.errors import ServiceError
 from elmokit.search.index import Index
 from elmokit.server.client import Client
-from elmokit.tasks.catalog import TASKS
-from elmokit.tasks.learn import learn
+from elmokit.tasks.registry import TASKS
+from elmokit.tasks.trainer import train_task
 from random_models import make_folder
 from task_examples import EXAMPLES, changed
 from typed import failed
@@ -150,9 +150,9 @@ def test_a_signal_while_the_model_is_loaded_ends_the_service(tmp_path, number):
 def test_an_index_and_tasks_are_served(started, folder, tmp_path):
     model, examples = elmokit.load(folder), EXAMPLES["pos"]
     for name in ("one", "two"):
-        learn(
+        train_task(
             TASKS["pos"], examples, examples, tmp_path / name,
-            settings=changed(elmo="input", epochs=1), elmo=model,
+            settings=changed(elmo="input", epochs=1), model=model,
         )  # fmt: skip
     (tmp_path / "text.txt").write_text("A bank lent money .\nThe bank of a river .\n", "utf-8")
     Index.build(tmp_path / "index", [str(tmp_path / "text.txt")], model).close()

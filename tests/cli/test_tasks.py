@@ -10,12 +10,13 @@ import pytest
 
 from elmokit import formats
 from elmokit.pretrain import finetune as finetuning
-from elmokit.tasks.catalog import TASKS
+from elmokit.tasks.registry import TASKS
 from random_models import make_folder
 from typed import failed, succeeded
 
 SMALL = (
-    "word_dim = 8\ncharacters = 4\nhidden = 12\nepochs = 12\nlearning_rate = 0.03\ndropout = 0.1\n"
+    "word_embedding_size = 8\ncharacter_filters = 4\nhidden_size = 12\nepochs = 12\n"
+    "learning_rate = 0.03\ndropout = 0.1\n"
 )
 PLACES = ("Rome", "Oslo", "Kiel", "Bonn")
 
@@ -61,15 +62,15 @@ def test_names_are_learnt_judged_and_found(elmo, train, place):
     assert "out-ner: f1 1.0000" in told
     found = json.loads(succeeded(elmo("evaluate", "out-ner", "ner", "--json")))
     perfect = {"f1": 1.0, "precision": 1.0, "recall": 1.0}
-    (wanted,) = {label["wanted"] for label in found["labels"].values()}
-    assert found == {**perfect, "labels": {"LOC": {**perfect, "wanted": wanted}}}
+    (wanted,) = {label["gold"] for label in found["labels"].values()}
+    assert found == {**perfect, "labels": {"LOC": {**perfect, "gold": wanted}}}
     told = succeeded(elmo("evaluate", "out-ner", "ner"))
     assert "f1          1.0000" in told
     assert f"  LOC  f1 1.0000  precision 1.0000  recall 1.0000  of {wanted}\n" in told
     tagged = succeeded(elmo("apply", "out-ner", "--text", "the cat in Oslo", "--text", "in Bonn"))
     assert tagged == "the\tO\ncat\tO\nin\tO\nOslo\tS-LOC\n\nin\tO\nBonn\tS-LOC\n\n"
     said = json.loads(succeeded(elmo("apply", "out-ner", "-", "--json", stdin=b"in Kiel\n")))
-    assert said == {"sentences": [["in", "Kiel"]], "answer": ["O", "S-LOC"]}
+    assert said == {"sentences": [["in", "Kiel"]], "prediction": ["O", "S-LOC"]}
     mixes = succeeded(elmo("layer-weights", "out-ner", "--plot", "mix.svg"))
     assert mixes.count("layer 2 0.") == 2
     assert succeeded(elmo("layer-weights", "out-ner", "out-ner")) == 2 * mixes
@@ -95,21 +96,29 @@ def test_a_baseline_has_no_mix(elmo, train):
 
 
 def test_texts_and_pairs_are_labelled(elmo, train):
-    succeeded(train("texts", "--no-crf"))
-    said = succeeded(elmo("apply", "out-texts", "--text", "a good film .", "--tokenizer", "moses"))
+    succeeded(train("classification", "--no-crf", file="texts"))
+    said = succeeded(
+        elmo("apply", "out-classification", "--text", "a good film .", "--tokenizer", "moses")
+    )
     assert said == "1\ta good film .\n"
-    raw = json.loads(succeeded(elmo("apply", "out-texts", "--text", "a good film.", "--json")))
-    assert raw == {"sentences": [["a", "good", "film", "."]], "answer": "1"}
-    blank = succeeded(elmo("apply", "out-texts", "-", stdin=b"\na bad film.\n \n<br />\n"))
+    raw = json.loads(
+        succeeded(elmo("apply", "out-classification", "--text", "a good film.", "--json"))
+    )
+    assert raw == {"sentences": [["a", "good", "film", "."]], "prediction": "1"}
+    blank = succeeded(elmo("apply", "out-classification", "-", stdin=b"\na bad film.\n \n<br />\n"))
     assert blank == "\n0\ta bad film.\n\n\n"
-    blank = succeeded(elmo("apply", "out-texts", "-", "--json", stdin=b"\na bad film.\n"))
-    assert [line and line["answer"] for line in map(json.loads, blank.splitlines())] == [None, "0"]
-    failed(elmo("evaluate", "out-texts", "--text", "a"), "evaluated on a file of labelled examples")
+    blank = succeeded(elmo("apply", "out-classification", "-", "--json", stdin=b"\na bad film.\n"))
+    assert [line and line["prediction"] for line in map(json.loads, blank.splitlines())] == [
+        None,
+        "0",
+    ]
+    failed(elmo("evaluate", "out-classification", "--text", "a"), "evaluated on a file of labelled")
     failed(
-        elmo("evaluate", "out-texts", "texts", "--per-sentence", "x"), "with no options but --json"
+        elmo("evaluate", "out-classification", "texts", "--per-sentence", "x"),
+        "with no options but --json",
     )
     failed(
-        elmo("apply", "out-texts", "--text", "a", "--tokenizer", "x"),
+        elmo("apply", "out-classification", "--text", "a", "--tokenizer", "x"),
         "no tokenizer is called 'x'",
     )
     succeeded(train("entailment", "--epochs", "20"))
@@ -125,7 +134,7 @@ def test_a_bilm_may_first_read_the_text_to_learn_from(elmo, train, place):
     (place / "words").mkdir()
     speaker = make_folder(place / "words", softmax_words=9)
     files = ("--train", "texts", "--dev", "texts", "--out", "out-texts", "-c", "small.toml")
-    asked = ("train", "texts", *files, "--adapt", "2", "-m", speaker)
+    asked = ("train", "classification", *files, "--adapt", "2", "-m", speaker)
     said = succeeded(elmo(*asked))
     read, own = (formats.load(place / name) for name in ("out-texts.elmo", "out-texts/elmo"))
     assert read.fingerprint() == own.fingerprint() != formats.load(speaker).fingerprint()
@@ -153,15 +162,15 @@ def test_a_bilm_reads_the_text_to_learn_from_alone_and_stands_beside_the_folder(
 
     monkeypatch.setattr(finetuning, "finetune", spied)
     files = ("--train", "../texts", "--dev", "../others", "--out", ".", "-c", "../small.toml")
-    succeeded(elmo("train", "texts", *files, "--adapt", "1", "-m", speaker))
+    succeeded(elmo("train", "classification", *files, "--adapt", "1", "-m", speaker))
     (text,) = texts
-    examples = TASKS["texts"].read(place / "texts")
+    examples = TASKS["classification"].read(place / "texts")
     assert sorted(text) == sorted({example.words for example in examples})
     assert (place / "out.elmo").is_dir()
 
 
 def test_a_text_too_long_is_told_with_its_file(elmo, place, monkeypatch):
-    monkeypatch.setitem(TASKS, "entailment", replace(TASKS["entailment"], longest=9))
+    monkeypatch.setitem(TASKS, "entailment", replace(TASKS["entailment"], max_words=9))
     (place / "long").write_text(f"{'a ' * 9}\tb\t1\n")
     files = ("--train", "entailment", "--dev", "long", "--out", "out", "-c", "small.toml")
     says = "long: 10 words that begin 'a a a a a a a a', expected at most 9; cut the text in parts"
@@ -170,7 +179,7 @@ def test_a_text_too_long_is_told_with_its_file(elmo, place, monkeypatch):
 
 def test_stdin_is_read_once(elmo, place):
     files = ("--train", "-", "--dev", "-", "--out", "out")
-    failed(elmo("train", "texts", *files), "both -, but stdin can be read only once")
+    failed(elmo("train", "classification", *files), "both -, but stdin can be read only once")
 
 
 @pytest.mark.full
@@ -191,7 +200,7 @@ def test_help_shows_the_settings_of_the_task(elmo, monkeypatch):
     shown = {name: succeeded(elmo("train", name, "--help")) for name in TASKS}
     for name, task in TASKS.items():
         assert f"[default: {task.settings.epochs}]" in shown[name]
-        assert f"[default: ({task.adapt})]" in shown[name]
+        assert f"[default: ({task.finetune_epochs})]" in shown[name]
 
 
 def test_a_run_that_cannot_be_is_refused_before_the_bilm_reads(elmo, place):
@@ -202,36 +211,36 @@ def test_a_run_that_cannot_be_is_refused_before_the_bilm_reads(elmo, place):
     (place / "full" / "notes").write_text("mine")
     (place / "two").write_text("film 1 2\n")
     begun = ("--train", "texts", "--dev", "texts", "--out", "as-it-was", "-c", "small.toml")
-    succeeded(elmo("train", "texts", *begun, "--epochs", "12", "--adapt", "0", "-m", speaker))
+    succeeded(elmo("train", "classification", *begun, "--epochs", "12", "--adapt=0", "-m", speaker))
     for dev, out, option, says in (
-        ("others", "out", (), "labelled 7, those to learn from 0, 1; are they of one task?"),
+        ("others", "out", (), "labelled 7, the training examples 0, 1; are they of one task?"),
         ("texts", "full", (), "full: holds notes, but no checkpoint of a run"),
-        ("texts", "out", ("--vectors", "none"), "none: no such file, expected vectors of words"),
-        ("texts", "out", ("--vectors", "two"), "two: vectors of 2 numbers, but word_dim is 8"),
+        ("texts", "out", ("--word-vectors", "none"), "none: no such file, expected word vectors"),
+        ("texts", "out", ("--word-vectors", "two"), "two: vectors of 2 numbers, but word_e"),
         ("texts", "out", ("--layers", "9"), "layers is (9,), expected some of 0 to 2"),
         ("texts", "as-it-was", (), "as-it-was: holds a run with other examples, settings or anoth"),
-        ("texts", "as-it-was", ("--hidden", "7"), "as-it-was: holds a run with other examples"),
+        ("texts", "as-it-was", ("--hidden-size", "7"), "as-it-was: holds a run with other"),
         ("texts", "texts", (), "texts: is a file, expected a folder; name another"),
     ):
         files = ("--train", "texts", "--dev", dev, "--out", out, "-c", "small.toml", *option)
-        failed(elmo("train", "texts", *files, "--adapt", "2", "-m", speaker), says)
+        failed(elmo("train", "classification", *files, "--adapt", "2", "-m", speaker), says)
         assert not (place / f"{out}.elmo").exists()
 
 
 def test_roles_are_found_of_the_word_between_stars(elmo, train, place):
     rows = "0\tcats\tN\t-\t-\t(ARG0*)\n1\teat\tV\teat\teat.01\t(V*)\n2\t{}\tN\t-\t-\t(ARG1*)\n\n"
     (place / "roles").write_text("".join(rows.format(food) for food in ("fish", "mice") * 6))
-    succeeded(train("roles"))
+    succeeded(train("srl", file="roles"))
     line = b"cats *eat* fish\n"
     expected = "[ARG0 cats] [V eat] [ARG1 fish]\n"
     (place / "lines").write_bytes(line)
-    assert succeeded(elmo("apply", "out-roles", "lines")) == expected
-    assert succeeded(elmo("apply", "out-roles", "-", stdin=line)) == expected
-    assert succeeded(elmo("apply", "out-roles", "--text", line.decode().strip())) == expected
-    failed(elmo("apply", "out-roles", "--text", "cats eat"), "0 words between stars, expected one")
-    failed(elmo("apply", "out-roles", "--text", "*a* (*b*)"), "2 words between stars, expected one")
+    assert succeeded(elmo("apply", "out-srl", "lines")) == expected
+    assert succeeded(elmo("apply", "out-srl", "-", stdin=line)) == expected
+    assert succeeded(elmo("apply", "out-srl", "--text", line.decode().strip())) == expected
+    failed(elmo("apply", "out-srl", "--text", "cats eat"), "0 words between stars, expected one")
+    failed(elmo("apply", "out-srl", "--text", "*a* (*b*)"), "2 words between stars, expected one")
     asked = elmo(
-        "apply", "out-roles", "--json", "--tokenizer", "moses", "--text", "Cats *ate*, he said."
+        "apply", "out-srl", "--json", "--tokenizer", "moses", "--text", "Cats *ate*, he said."
     )
     said = json.loads(succeeded(asked))
     assert said["sentences"] == [["Cats", "ate", ",", "he", "said", "."]]
@@ -249,17 +258,17 @@ def test_questions_are_answered_from_a_text(elmo, train, place):
 
     data = {"data": [{"title": "cats", "paragraphs": [*starmap(paragraph, enumerate(PLACES * 3))]}]}
     (place / "questions").write_text(json.dumps(data))
-    succeeded(train("questions", "--epochs", "25"))
+    succeeded(train("qa", "--epochs", "25", file="questions"))
     asked = "where?\tthe cat sleeps in Oslo"
     (place / "lines").write_text(asked + "\n")
     for given in (["--text", asked], ["lines"]):
-        assert succeeded(elmo("apply", "out-questions", *given)) == "Oslo\n"
+        assert succeeded(elmo("apply", "out-qa", *given)) == "Oslo\n"
     long = f"{asked}\nwhere?\t{'cat ' * 5000}\n"
-    said, told, code = elmo("apply", "out-questions", "-", stdin=long.encode())
+    said, told, code = elmo("apply", "out-qa", "-", stdin=long.encode())
     assert (said, code) == ("Oslo\n", 1)
     assert told.startswith("elmo: line 2: 5,002 words that begin 'where ? cat")
-    said = elmo("apply", "out-questions", "-", "--json", stdin=asked.encode())
-    assert json.loads(succeeded(said))["answer"] == "Oslo"
+    said = elmo("apply", "out-qa", "-", "--json", stdin=asked.encode())
+    assert json.loads(succeeded(said))["prediction"] == "Oslo"
 
 
 @pytest.mark.full
@@ -282,7 +291,7 @@ def test_mentions_are_grouped(elmo, train, place):
         succeeded(elmo("apply", "out-coreference", "-", "--json", stdin=text.encode()))
     )
     assert said["sentences"] == [["the", "cat", "eats", "."], ["It", "runs", "."]]
-    assert said["answer"] == [[[0, 1], [4, 4]]]
+    assert said["prediction"] == [[[0, 1], [4, 4]]]
     header = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL"
     cells = ["1", text, "It", "15", "cat", "4", "TRUE", "runs", "18", "FALSE", "http://x"]
     gap = "".join("\t".join(row) + "\n" for row in (header.split(" "), cells))
@@ -292,13 +301,13 @@ def test_mentions_are_grouped(elmo, train, place):
         assert json.loads(judged)["f1"] == 1
     failed(
         elmo("train", "coreference", "--train", "gap.tsv", "--dev", "gap.tsv", "--out", "new"),
-        "GAP tells of one pronoun of each text what it stands for, expected documents",
+        "GAP has only one pronoun of each text annotated, expected documents",
     )
 
 
 def test_layers_are_probed(elmo, place, model_folder, monkeypatch):
-    monkeypatch.setattr("elmokit.tasks.probe._UPDATES", 150)
-    monkeypatch.setattr("elmokit.tasks.probe._RATE", 0.02)
+    monkeypatch.setattr("elmokit.tasks.probing._MIN_UPDATES", 150)
+    monkeypatch.setattr("elmokit.tasks.probing._LEARNING_RATE", 0.02)
     found = json.loads(succeeded(elmo("probe", "pos", "pos", "-m", model_folder, "--json")))
     assert len(found["accuracy"]) == 3
     assert "layer 0  1.0000" in succeeded(elmo("probe", "pos", "pos", "-m", model_folder))
@@ -319,9 +328,10 @@ def test_senses_are_chosen_by_those_of_tagged_text(elmo, place, model_folder):
     )
     (place / "gold").write_text("d0.s0.t0 art%1:06:00::\n")
     (place / "index").write_text("art%1:04:00:: 00933420 1 9\nart%1:06:00:: 02743547 2 5\n")
-    asked = ("wsd", "semcor", "data", "gold", "-m", model_folder, "--wordnet", "index")
+    asked = ("wsd", "semcor", "data", "gold", "-m", model_folder, "--cache", "kept")
+    asked = (*asked, "--wordnet", "index")
     found = succeeded(elmo(*asked))
-    assert "first sense  0.0000\ncommonest    1.0000\nlayer 0      1.0000\n" in found
+    assert "first sense    0.0000\nmost frequent  1.0000\nlayer 0        1.0000\n" in found
     assert json.loads(succeeded(elmo(*asked, "--json")))["layers"] == [1.0, 1.0, 1.0]
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
@@ -332,24 +342,26 @@ def test_senses_are_chosen_by_those_of_tagged_text(elmo, place, model_folder):
 
 
 def test_settings_are_told_and_taken(elmo, place):
-    told = succeeded(elmo("train", "roles", "--settings", "--hidden", "9"))
-    assert "hidden = 9  # size of the memory" in told
-    assert "depth = 2  #" in told  # as this task has it
+    told = succeeded(elmo("train", "srl", "--settings", "--hidden-size", "9"))
+    assert "hidden_size = 9  # hidden size of" in told
+    assert "num_layers = 2  #" in told  # as this task has it
     (place / "all.toml").write_text(told)
-    assert succeeded(elmo("train", "roles", "--settings", "-c", "all.toml")) == told
+    assert succeeded(elmo("train", "srl", "--settings", "-c", "all.toml")) == told
 
 
 def test_mistakes_are_one_line(elmo, train, place, model_folder):
-    failed(train("parsing", file="ner"), "no task 'parsing'; expected one of ner", code=2)
+    failed(train("parsing", file="ner"), "no task 'parsing'; expected one of chunking", code=2)
     assert "layers = [2]" in succeeded(elmo("train", "ner", "--settings", "--layers", "2"))
-    failed(train("ner", "--hidden", "x"), "'--hidden': Input should be a valid integer", code=2)
+    failed(
+        train("ner", "--hidden-size", "x"), "'--hidden-size': Input should be a valid int", code=2
+    )
     failed(train("ner", "--epochs", "0"), "small.toml --epochs 0: epochs is 0, expected more than")
     assert "layers = [0, 2]" in succeeded(elmo("train", "ner", "--settings", "--layers", "0,2"))
     failed(train("ner", file="none"), "none: No such file")
     failed(train("ner", "-c", "none"), "none: no such file, expected a TOML file of settings")
     failed(
         elmo("probe", "pos", "ner", "-m", model_folder),
-        "no tag of the examples to judge by is learn",
+        "no tag of the dev examples is in training",
     )
     failed(train("ner", "--device", "cuba"), "device 'cuba' cannot be used here")
     failed(train("ner", "--elmo", "none", "--device", "cuba"), "device 'cuba' cannot be used here")

@@ -16,8 +16,8 @@ from elmokit.server.middleware import CONTEXT
 from elmokit.server.model_calls import ModelCall
 from elmokit.server.resources import AppResources, load_tasks, read_layer_weights
 from elmokit.server.run import listening
-from elmokit.tasks.catalog import TASKS
-from elmokit.tasks.learn import learn
+from elmokit.tasks.registry import TASKS
+from elmokit.tasks.trainer import train_task
 from random_models import make_folder
 from task_examples import EXAMPLES, changed
 
@@ -42,7 +42,7 @@ def language_model(language_model_folder):
 def task_folder(language_model, tmp_path_factory):
     folder, examples = tmp_path_factory.mktemp("my_ner"), EXAMPLES["ner"]
     settings = changed(elmo="both", epochs=1)
-    learn(TASKS["ner"], examples, examples, folder, settings=settings, elmo=language_model)
+    train_task(TASKS["ner"], examples, examples, folder, settings=settings, model=language_model)
     return folder
 
 

@@ -5,7 +5,7 @@ from itertools import pairwise, product
 import pytest
 import torch
 
-from elmokit.tasks.crf import CRF, forbidden_moves
+from elmokit.tasks.crf import CRF, forbidden_transitions
 
 TAGS = 3
 
@@ -23,9 +23,9 @@ def all_scores(crf, scores, length):
     """The score of every sequence of tags of one sentence."""
     found = {}
     for tags in product(range(TAGS), repeat=length):
-        score = crf.begin[tags[0]] + crf.end[tags[-1]]
+        score = crf.start_scores[tags[0]] + crf.end_scores[tags[-1]]
         score = score + sum(scores[step, tag] for step, tag in enumerate(tags))
-        score = score + sum(crf.moves[a, b] for a, b in pairwise(tags))
+        score = score + sum(crf.transitions[a, b] for a, b in pairwise(tags))
         found[tags] = float(score)
     return found
 
@@ -45,7 +45,7 @@ def test_likelihoods_are_shares_of_all_sequences():
 def test_the_best_tags_are_the_best_of_all_sequences():
     lengths = [1, 5, 2]
     crf, scores, mask = make_case(lengths)
-    for row, tags in enumerate(crf.best(scores, mask)):
+    for row, tags in enumerate(crf.decode(scores, mask)):
         every = all_scores(crf, scores[row], lengths[row])
         assert tuple(tags) == max(every, key=every.__getitem__)
 
@@ -55,7 +55,7 @@ def test_forbidden_moves_are_never_made():
     forbidden = torch.zeros(1 + TAGS, TAGS + 1, dtype=torch.bool)
     forbidden[0, 0] = forbidden[1 + 2, 1] = True  # not first; not 1 after 2
     forbidden[1 + 1, TAGS] = True  # not last
-    for row, tags in enumerate(crf.best(scores, mask, forbidden)):
+    for row, tags in enumerate(crf.decode(scores, mask, forbidden)):
         every = all_scores(crf, scores[row], 6)
         allowed = {
             tags: score
@@ -77,7 +77,7 @@ def test_forbidden_moves_are_never_made():
 )  # fmt: skip
 def test_spans_end_as_they_began(scheme, allowed):
     tags = ["O", "B-A", "I-A"] + (["E-A", "S-A"] if scheme == "bioes" else [])
-    forbidden = forbidden_moves(tags, scheme)
+    forbidden = forbidden_transitions(tags, scheme)
     found = {
         before + after
         for row, before in enumerate(["^", *tags])
@@ -85,5 +85,5 @@ def test_spans_end_as_they_began(scheme, allowed):
         if not forbidden[row, column] and (before, after) != ("^", "$")
     }
     assert found == allowed
-    other = forbidden_moves(["B-A", "I-B"], scheme)
+    other = forbidden_transitions(["B-A", "I-B"], scheme)
     assert other[1, 1]  # another kind's inside

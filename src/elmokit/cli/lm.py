@@ -263,7 +263,7 @@ def _evaluate_task(
     per_sentence: Path | None,
     as_json: bool,
 ) -> None:
-    from elmokit.tasks.folder import load_trained  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.tasks.saved_model import load_task  # noqa: PLC0415  (torch takes seconds)
 
     defaults = {"tokenizer": None, "state": "zero", "precision": "float32"}
     if (
@@ -275,16 +275,16 @@ def _evaluate_task(
             f"{folder}: a trained head is evaluated on a file of labelled examples; name one "
             "after it, with no options but --json and --device"
         )
-    trained = load_trained(folder, device=options["device"])
+    trained = load_task(folder, device=options["device"])
     task = trained.task
-    examples = task.read(Path(source), split=trained.split)
-    if unseen := task.strangers(examples, trained.head.labels):
+    examples = trained.read(Path(source))
+    if unseen := task.unseen_labels(examples, trained.head.labels):
         tell(f"labels that {folder} was not trained on and never predicts: {', '.join(unseen)}")
-    answers = trained.answer(examples)
+    answers = trained.predict_examples(examples)
     facts: dict[str, object] = dict(task.score(examples, answers))
-    labels = {} if task.by_label is None else task.by_label(examples, answers)
+    labels = {} if task.score_by_label is None else task.score_by_label(examples, answers)
     if as_json:
-        names = ("f1", "precision", "recall", "wanted")
+        names = ("f1", "precision", "recall", "gold")
         by_label = {
             label: {name: getattr(s, name) for name in names} for label, s in labels.items()
         }
@@ -296,5 +296,5 @@ def _evaluate_task(
     for label, s in labels.items():
         typer.echo(
             f"  {label:{width}}  f1 {s.f1:.4f}  precision {s.precision:.4f}  "
-            f"recall {s.recall:.4f}  of {s.wanted:,}"
+            f"recall {s.recall:.4f}  of {s.gold:,}"
         )

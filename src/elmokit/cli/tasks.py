@@ -1,9 +1,8 @@
 """Commands for supervised tasks: train, apply, layer-weights, probe and wsd."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,20 +24,17 @@ from elmokit.cli.options import (
     takes_settings,
     tell,
 )
-from elmokit.errors import FormatError, InputError
+from elmokit.errors import InputError
 
 if TYPE_CHECKING:
     from elmokit.embedder import Embedder
     from elmokit.plots import LayerWeights
-    from elmokit.tasks.folder import Trained
-    from elmokit.tasks.task import Task
+    from elmokit.tasks.registry import Task
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder that elmo train made.")]
 Folders = Annotated[
     list[Path], typer.Argument(metavar="DIR...", help="Folders that elmo train made.")
 ]
-
-_LINES_AT_ONCE = 256
 
 
 class TaskGroup(ElmoGroup):
@@ -72,7 +68,7 @@ train = group(
 
 
 def _tasks() -> "dict[str, Task]":
-    from elmokit.tasks.catalog import TASKS  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.tasks.registry import TASKS  # noqa: PLC0415  (torch takes seconds)
 
     return TASKS
 
@@ -120,7 +116,7 @@ def _train_command(task: "Task") -> Any:
                 min=0,
                 help="Fine-tune the biLM on the training text first, for this many epochs; it is "
                 "kept in DIR.elmo.",
-                show_default=str(task.adapt),
+                show_default=str(task.finetune_epochs),
             ),
         ] = None,
         show_settings: Annotated[
@@ -153,9 +149,9 @@ def _train(
     from elmokit.embedder import Embedder, LoadOptions  # noqa: PLC0415  (torch takes seconds)
     from elmokit.pretrain.finetune import finetune  # noqa: PLC0415
     from elmokit.settings import to_toml  # noqa: PLC0415
-    from elmokit.tasks.folder import text_for  # noqa: PLC0415
-    from elmokit.tasks.learn import check_run, learn  # noqa: PLC0415
+    from elmokit.tasks.saved_model import text_for_finetuning  # noqa: PLC0415
     from elmokit.tasks.settings import read_settings  # noqa: PLC0415
+    from elmokit.tasks.trainer import check_run, train_task  # noqa: PLC0415
     from elmokit.threads import find_device  # noqa: PLC0415
 
     settings = read_settings(task.settings, config, given)
@@ -168,23 +164,27 @@ def _train(
         raise typer.BadParameter(f"missing option {missing}")
     if (str(train), str(dev)) == ("-", "-"):
         raise InputError("--train and --dev are both -, but stdin can be read only once")
-    examples, dev_examples = (task.read(path, split=settings.split) for path in (train, dev))
+    examples, dev_examples = (
+        task.read(path, tokenizer=settings.tokenizer) for path in (train, dev)
+    )
     device = load.keywords["device"]
     find_device(device)  # refuses one that is not there
     elmo = None if settings.elmo == "none" else load()
     if elmo is None and (load.keywords["model"] or adapt):
         tell("--elmo none: no biLM is used, so --model and --adapt have no effect")
     epochs = 0 if elmo is None else _finetune_epochs(task, elmo, adapt)
-    check_run(task, examples, dev_examples, out, settings=settings, elmo=elmo, adapts=epochs > 0)
+    check_run(
+        task, examples, dev_examples, out, settings=settings, model=elmo, finetuned_first=epochs > 0
+    )
     if elmo is not None and epochs:
-        text = text_for(elmo, task, settings, examples)
+        text = text_for_finetuning(elmo, task, settings, examples)
         own = out if out.name not in ("", "..") else out.resolve()  # . has a name too
         finetuned = finetune(
             elmo.pretrained, text, f"{own}.elmo", epochs=epochs, device=device, report=tell
         )
         elmo = Embedder(finetuned, LoadOptions(device=device))
-    trained = learn(
-        task, examples, dev_examples, out, settings=settings, elmo=elmo, device=device, tell=tell
+    trained = train_task(
+        task, examples, dev_examples, out, settings=settings, model=elmo, device=device, log=tell
     )
     scores = ", ".join(f"{name} {value:.4f}" for name, value in trained.scores.items())
     typer.echo(f"{out}: {scores} (epoch {trained.epoch})")
@@ -195,10 +195,10 @@ def _finetune_epochs(task: "Task", elmo: "Embedder", given: int | None) -> int:
 
     if given is not None:
         return given
-    if task.adapt and (missing := missing_for_finetuning(elmo.pretrained)):
+    if task.finetune_epochs and (missing := missing_for_finetuning(elmo.pretrained)):
         tell(f"the biLM has no {missing}, so it is not fine-tuned on the text first")
         return 0
-    return task.adapt
+    return task.finetune_epochs
 
 
 def apply(
@@ -207,7 +207,7 @@ def apply(
     tokenizer: Tokenizer = None,
     as_json: Annotated[
         bool,
-        typer.Option("--json", help="Print a line of JSON for each line: the words, the answer."),
+        typer.Option("--json", help="Print a line of JSON for each line: words and prediction."),
     ] = False,
     device: Device = "cpu",
     text: Text = None,
@@ -221,57 +221,15 @@ def apply(
 
     Example: elmo apply ner --text "Ada Lovelace was born in London."
     """
-    from elmokit.tasks.folder import load_trained  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.tasks.saved_model import load_task  # noqa: PLC0415  (torch takes seconds)
     from elmokit.tokenizers import check_tokenizer  # noqa: PLC0415
 
     if tokenizer is not None:
         check_tokenizer(tokenizer)
     with lines_of(source, text) as lines:
-        trained = load_trained(folder, device=device)
-        show = trained.task.plain.show
-        for example, answer in _answers(trained, lines, tokenizer or trained.split):
-            if as_json:
-                sentences = example and trained.task.sentences(example)
-                record = example and {"sentences": sentences, "answer": answer}
-                typer.echo(json.dumps(record, ensure_ascii=False))
-            else:
-                typer.echo("\n" if example is None else show(example, answer), nl=False)
-
-
-def _answers(trained: "Trained", lines: Any, tokenizer: str) -> Iterator[tuple[Any, Any]]:
-    """The example of each line and the head's answer, None for blank lines.
-
-    Those before a line that cannot be used are answered before its error is raised.
-    """
-    from elmokit.tasks.plain import words_by  # noqa: PLC0415  (torch takes seconds)
-
-    words, plain = words_by(tokenizer), trained.task.plain
-    numbered = enumerate(lines, 1)
-    error: InputError | FormatError | None = None
-    while error is None:
-        examples: list[Any] = []
-        try:
-            for number, line in islice(numbered, _LINES_AT_ONCE):
-                blank = plain.is_blank(line)
-                examples.append(None if blank else _example(trained.task, line, words, number))
-        except (InputError, FormatError) as caught:
-            error = caught
-        if not examples:
-            break
-        answers = iter(trained.answer([example for example in examples if example is not None]))
-        for example in examples:
-            yield example, None if example is None else next(answers)
-    if error is not None:
-        raise error
-
-
-def _example(task: "Task", line: str, words: Any, number: int) -> Any:
-    try:
-        example = task.plain.ask(line, words)
-        task.check_lengths([example])
-        return example
-    except InputError as error:
-        raise InputError(f"line {number}: {error}") from None
+        model = load_task(folder, device=device)
+        for output in model.apply(lines, tokenizer=tokenizer, as_json=as_json):
+            typer.echo(output, nl=False)
 
 
 def layer_weights(
@@ -312,13 +270,13 @@ def draw_layer_weights(weights: Sequence["LayerWeights"], out: Path) -> None:
 def read_layer_weights(folders: Sequence[Path]) -> list["LayerWeights"]:
     """The layer weights of trained heads, folder by folder."""
     from elmokit.plots import LayerWeights  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.tasks.folder import load_trained  # noqa: PLC0415
+    from elmokit.tasks.saved_model import load_task  # noqa: PLC0415
 
     collected = []
     for folder in folders:
-        words = load_trained(folder).head.words
-        for position, weights in words.layer_weights().items():
-            collected.append(LayerWeights(folder, position, words.layers, tuple(weights)))
+        model = load_task(folder)
+        for position, weights in model.layer_weights().items():
+            collected.append(LayerWeights(folder, position, model.layers, tuple(weights)))
     return collected
 
 
@@ -340,7 +298,7 @@ def probe(
 
     Example: elmo probe train.conllu dev.conllu
     """
-    from elmokit.tasks.probe import probe_layers  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.tasks.probing import probe_layers  # noqa: PLC0415  (torch takes seconds)
 
     read = _tasks()["pos"].read
     accuracies = probe_layers(load(), read(train), read(dev), seed=seed)
@@ -366,10 +324,18 @@ def wsd(
             help="WordNet's index.sense, for first senses (Debian: wordnet-sense-index).",
         ),
     ] = Path("/usr/share/wordnet/index.sense"),
-    often: Annotated[
+    frequency_weight: Annotated[
         float,
         typer.Option(help="How much common senses are preferred; 0 is the nearest mean alone."),
     ] = 0.07,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where SemCor's vectors are kept for the next call (about 180 MB).",
+            show_default="~/.cache/elmokit",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure word sense disambiguation by the nearest mean vector of each sense in SemCor.
@@ -378,26 +344,30 @@ def wsd(
 
     Example: elmo wsd semcor.tar.xz senseval2.data.xml senseval2.gold.key.txt
     """
-    from elmokit.tasks.data.raganato import read_raganato  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.tasks.data.semcor import read_semcor  # noqa: PLC0415
-    from elmokit.tasks.senses import (  # noqa: PLC0415
+    from elmokit.tasks.datasets.senses import (  # noqa: PLC0415  (torch takes seconds)
+        read_raganato,
+        read_semcor,
+    )
+    from elmokit.tasks.wsd import (  # noqa: PLC0415
         FirstSenses,
-        SenseAverages,
-        check_often,
-        disambiguate,
+        SenseVectors,
+        check_frequency_weight,
+        default_cache_folder,
+        evaluate_wsd,
     )
 
-    check_often(often)
+    check_frequency_weight(frequency_weight)
     sentences = read_raganato(data, gold)
-    first = FirstSenses.of_wordnet(wordnet)
-    averages = SenseAverages(load())
-    averages.learn(read_semcor(semcor))
-    scores = disambiguate(averages, first, sentences, often=often)
+    first_senses = FirstSenses.from_wordnet(wordnet)
+    vectors = SenseVectors(load()).fit(
+        read_semcor(semcor), cache=cache or default_cache_folder(), show_progress_bar=None
+    )
+    scores = evaluate_wsd(vectors, first_senses, sentences, frequency_weight=frequency_weight)
     if as_json:
         typer.echo(json.dumps(asdict(scores)))
         return
     typer.echo(f"{scores.instances} words, {scores.unknown} of them with the first sense only")
-    typer.echo(f"first sense  {scores.first_sense:.4f}")
-    typer.echo(f"commonest    {scores.commonest:.4f}")
+    typer.echo(f"first sense    {scores.first_sense:.4f}")
+    typer.echo(f"most frequent  {scores.most_frequent:.4f}")
     for layer, share in enumerate(scores.layers):
-        typer.echo(f"layer {layer}      {share:.4f}")
+        typer.echo(f"layer {layer}        {share:.4f}")

@@ -22,7 +22,7 @@ from elmokit.server.middleware import RequestContext
 from elmokit.server.model_calls import ModelCall
 from elmokit.server.schemas import LearnedLayerWeights
 from elmokit.server.worker_pool import WorkerPool
-from elmokit.tasks.folder import Trained, load_trained
+from elmokit.tasks.saved_model import TaskModel, load_task
 
 Result = TypeVar("Result")
 
@@ -42,7 +42,7 @@ class AppResources:
         self.batcher = DynamicBatcher(limits, self.metrics)
         self.metrics.watch_queue(lambda: self.batcher.num_waiting)
         self.model_name, self.model_source = "english", "the package"
-        self.tasks: Mapping[str, Trained] = {}
+        self.tasks: Mapping[str, TaskModel] = {}
         self.layer_weights: Sequence[LearnedLayerWeights] = ()
         self.index: Index | None = None
         self.open_index: Callable[[], Index] | None = None  # again, if it was rebuilt
@@ -114,9 +114,9 @@ class AppResources:
         self._reserved_bytes -= num_bytes
 
 
-def load_tasks(folders: Iterable[Path]) -> dict[str, Trained]:
+def load_tasks(folders: Iterable[Path]) -> dict[str, TaskModel]:
     """Trained heads by the name of their task; those of one task by the names of their folders."""
-    loaded = [(folder.resolve().name, load_trained(folder)) for folder in folders]
+    loaded = [(folder.resolve().name, load_task(folder)) for folder in folders]
     names = [trained.task.name for _, trained in loaded]
     return {
         name if names.count(name) == 1 else folder: trained
@@ -128,12 +128,11 @@ def read_layer_weights(folders: Iterable[Path]) -> list[LearnedLayerWeights]:
     """The layer weights of trained tasks."""
     return [
         LearnedLayerWeights(
-            trained.task.name, folder.resolve().name, position, list(words.layers), weights
+            trained.task.name, folder.resolve().name, position, list(trained.layers), weights
         )
         for folder in folders
-        for trained in [load_trained(folder)]
-        for words in [trained.head.words]
-        for position, weights in words.layer_weights().items()
+        for trained in [load_task(folder)]
+        for position, weights in trained.layer_weights().items()
     ]
 
 

@@ -258,7 +258,10 @@ async def predict(
             )
         texts = await tokenize(embedder, body.texts, resources, context)
         call = ModelCall(
-            texts, texts.num_tokens, _ignoring_embedder(head.ask, body.texts), in_worker=False
+            texts,
+            texts.num_tokens,
+            _ignoring_embedder(head.predict_json, body.texts),
+            in_worker=False,
         )
         predictions = await resources.run(call, context)
     return json_response({"task": task, "predictions": predictions})

@@ -1,1 +1,1 @@
-"""Labels become models that use ELMo."""
+"""Supervised tasks on top of ELMo: datasets, heads, training, evaluation, probing, WSD."""

@@ -1,4 +1,4 @@
-"""Scores of tags become the likelihood of a sequence of them, and the likeliest sequence."""
+"""Linear-chain conditional random field: the likelihood of tag sequences, and Viterbi decoding."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -8,72 +8,78 @@ from torch import Tensor, nn
 
 
 class CRF(nn.Module):
-    """A linear-chain conditional random field: how well a tag fits its word and the tag before."""
+    """Scores of transitions between tags, added to each word's scores of its tags."""
 
-    def __init__(self, tags: int) -> None:
+    def __init__(self, num_tags: int) -> None:
         super().__init__()
-        self.moves = nn.Parameter(torch.zeros(tags, tags))  # from, to
-        self.begin = nn.Parameter(torch.zeros(tags))
-        self.end = nn.Parameter(torch.zeros(tags))
+        self.transitions = nn.Parameter(torch.zeros(num_tags, num_tags))  # from, to
+        self.start_scores = nn.Parameter(torch.zeros(num_tags))
+        self.end_scores = nn.Parameter(torch.zeros(num_tags))
 
     def log_likelihood(self, scores: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
-        """The logarithm of the probability of each sentence's tags, (sentences,).
+        """The log-probability of each sentence's tags, (sentences,).
 
         `scores` are (sentences, steps, tags); the first word of every sentence is real.
         """
-        return self._score(scores, tags, mask) - self._log_total(scores, mask)
+        return self._score(scores, tags, mask) - self._log_partition(scores, mask)
 
-    def best(
+    def decode(
         self, scores: Tensor, mask: Tensor, forbidden: Tensor | None = None
     ) -> list[list[int]]:
-        """The likeliest tags of each sentence (Viterbi).
+        """The most probable tags of each sentence (Viterbi).
 
-        `forbidden` is what `forbidden_moves` says.
+        `forbidden` is the result of `forbidden_transitions`.
         """
-        moves, begin, end = self.moves.detach(), self.begin.detach(), self.end.detach()
+        transitions, start, end = (
+            scores.detach() for scores in (self.transitions, self.start_scores, self.end_scores)
+        )
         if forbidden is not None:
-            moves = moves.masked_fill(forbidden[1:, :-1], -torch.inf)
-            begin = begin.masked_fill(forbidden[0, :-1], -torch.inf)
+            transitions = transitions.masked_fill(forbidden[1:, :-1], -torch.inf)
+            start = start.masked_fill(forbidden[0, :-1], -torch.inf)
             end = end.masked_fill(forbidden[1:, -1], -torch.inf)
-        reached = scores[:, 0] + begin
-        came_from, stay = [], torch.arange(len(begin), device=scores.device)
+        best = scores[:, 0] + start
+        backpointers, same_tag = [], torch.arange(len(start), device=scores.device)
         for step in range(1, scores.shape[1]):
-            paths, previous = (reached[:, :, None] + moves).max(1)
+            paths, previous = (best[:, :, None] + transitions).max(1)
             real = mask[:, step, None]
-            reached = torch.where(real, paths + scores[:, step], reached)
-            came_from.append(torch.where(real, previous, stay))
-        tags = (reached + end).argmax(1)
-        sequences = [tags]
-        for previous in reversed(came_from):
+            best = torch.where(real, paths + scores[:, step], best)
+            backpointers.append(torch.where(real, previous, same_tag))
+        tags = (best + end).argmax(1)
+        reversed_tags = [tags]
+        for previous in reversed(backpointers):
             tags = previous.gather(1, tags[:, None])[:, 0]
-            sequences.append(tags)
-        whole = torch.stack(sequences[::-1], 1).tolist()
-        return [row[:length] for row, length in zip(whole, mask.sum(1).tolist(), strict=True)]
+            reversed_tags.append(tags)
+        padded = torch.stack(reversed_tags[::-1], 1).tolist()
+        return [row[:length] for row, length in zip(padded, mask.sum(1).tolist(), strict=True)]
 
     def _score(self, scores: Tensor, tags: Tensor, mask: Tensor) -> Tensor:
         real = mask.to(scores.dtype)
-        fits = scores.gather(2, tags[..., None])[..., 0] * real
-        moves = self.moves[tags[:, :-1], tags[:, 1:]] * real[:, 1:]
+        emissions = scores.gather(2, tags[..., None])[..., 0] * real
+        transitions = self.transitions[tags[:, :-1], tags[:, 1:]] * real[:, 1:]
         last = tags.gather(1, mask.sum(1, keepdim=True) - 1)[:, 0]
-        return fits.sum(1) + moves.sum(1) + self.begin[tags[:, 0]] + self.end[last]
+        inner = emissions.sum(1) + transitions.sum(1)
+        return inner + self.start_scores[tags[:, 0]] + self.end_scores[last]
 
-    def _log_total(self, scores: Tensor, mask: Tensor) -> Tensor:
-        """The logarithm of the sum over all sequences.
+    def _log_partition(self, scores: Tensor, mask: Tensor) -> Tensor:
+        """The logarithm of the sum over all tag sequences.
 
-        Sums over the tag before are a matrix product of exponentials, the largest taken out: with
-        a hundred tags that is seven times faster than exponentials of all pairs.
+        Sums over the previous tag are matrix products of exponentials, with the maximum taken out.
+        With a hundred tags that is seven times faster than exponentials of all pairs.
         """
-        moves, reached = self.moves.exp(), scores[:, 0] + self.begin
+        transitions, total = self.transitions.exp(), scores[:, 0] + self.start_scores
         for step in range(1, scores.shape[1]):
-            top = reached.amax(1, keepdim=True).detach()
-            paths = ((reached - top).exp() @ moves).log() + top + scores[:, step]
-            reached = torch.where(mask[:, step, None], paths, reached)
-        return torch.logsumexp(reached + self.end, 1)
+            top = total.amax(1, keepdim=True).detach()
+            paths = ((total - top).exp() @ transitions).log() + top + scores[:, step]
+            total = torch.where(mask[:, step, None], paths, total)
+        return torch.logsumexp(total + self.end_scores, 1)
 
 
-def forbidden_moves(tags: Sequence[str], scheme: Literal["iob2", "bioes"]) -> Tensor:
-    """Which tag may not follow which, (1 + tags, tags + 1); row 0 and the last column are the
-    begin and the end of a sentence, which are beside no span, as is O."""
+def forbidden_transitions(tags: Sequence[str], scheme: Literal["iob2", "bioes"]) -> Tensor:
+    """Which tag may not follow which, (1 + tags, tags + 1).
+
+    Row 0 is the start of a sentence and the last column its end; no span crosses either, so they
+    count as O.
+    """
 
     def may_follow(before: str, tag: str) -> bool:
         if tag[0] in "IE":

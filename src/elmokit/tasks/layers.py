@@ -1,4 +1,4 @@
-"""Texts become the layers of a frozen biLM, each sentence worked out once and kept as float16."""
+"""Layers of a frozen biLM for a task's texts, computed once and kept as float16."""
 
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -10,74 +10,78 @@ from torch import Tensor
 
 from elmokit.embedder import Embedder
 from elmokit.errors import OutputError
-from elmokit.tasks.feed import Feed, Words
+from elmokit.tasks.datasets.records import Words
+from elmokit.tasks.preprocessing import Preprocessor
 
 
-class FrozenLayers:
-    """The layers of texts; those of added ones stay in a nameless file mapped into memory.
+class CachedLayers:
+    """The layers of a frozen biLM; those of added texts stay in a temporary file, memory-mapped.
 
-    A text is read sentence by sentence, as a biLM that starts from zero was trained, or whole.
+    A text is run sentence by sentence, as a biLM with a fresh state was trained, or as a whole.
     """
 
     def __init__(
         self, embedder: Embedder, layers: Sequence[int] = (), *, by_sentence: bool = True
     ) -> None:
         self._embedder = embedder
-        self.feed = Feed(by_sentence, embedder.pretrained.tokenizer)
+        self.preprocess = Preprocessor(by_sentence, embedder.pretrained.tokenizer)
         self.layers = tuple(layers) or tuple(range(embedder.num_layers))
         self.dim = embedder.dim
-        self._known: dict[Words, npt.NDArray[np.float16]] = {}
+        self._cache: dict[Words, npt.NDArray[np.float16]] = {}  # (layers, words, dim)
 
-    def are_of(self, embedder: Embedder) -> bool:
-        """Whether these are the layers of that biLM."""
+    def belong_to(self, embedder: Embedder) -> bool:
+        """Whether these are layers of that biLM."""
         own = self._embedder
         return own is embedder or own.pretrained.fingerprint() == embedder.pretrained.fingerprint()
 
     def add(self, texts: Iterable[Words], *, show_progress_bar: bool | None = False) -> None:
-        """Work out the layers of the texts that are not known yet."""
-        new = self._unknown(texts)
-        if not new:
+        """Compute the layers of the texts that are not in the cache yet."""
+        missing = self._missing(texts)
+        if not missing:
             return
         try:
             with tempfile.TemporaryFile() as file:
                 arrays = self._embedder.embed_stream(
-                    new, layers=self.layers, show_progress_bar=show_progress_bar
+                    missing, layers=self.layers, show_progress_bar=show_progress_bar
                 )
                 for array in arrays:
                     file.write(array.astype(np.float16).tobytes())
                 file.flush()
-                whole = np.memmap(file, np.float16, "r")
+                values = np.memmap(file, np.float16, "r")
         except OSError as error:
-            needed = sum(map(len, new)) * len(self.layers) * self.dim * 2
+            needed = sum(map(len, missing)) * len(self.layers) * self.dim * 2
             raise OutputError(
-                f"{tempfile.gettempdir()}: the layers of the texts take {needed:,} bytes there "
-                f"({error.strerror}); make room, or let TMPDIR name another folder"
+                f"{tempfile.gettempdir()}: the layers of the texts need {needed:,} bytes there "
+                f"({error.strerror}); make room, or set TMPDIR to another folder"
             ) from None
-        at = 0
-        for words in new:
+        start = 0
+        for words in missing:
             shape = len(self.layers), len(words), self.dim
-            end = at + shape[0] * shape[1] * shape[2]
-            self._known[words] = whole[at:end].reshape(shape)
-            at = end
+            end = start + shape[0] * shape[1] * shape[2]
+            self._cache[words] = values[start:end].reshape(shape)
+            start = end
 
     def __call__(self, texts: Sequence[Words]) -> Tensor:
         """The layers of texts, (layers, texts, steps, dim), 0 at padding.
 
-        Those that were not added are worked out now, and forgotten.
+        Layers that are not in the cache are computed and not kept.
         """
-        new = self._unknown(texts)
-        found = dict(zip(new, self._embedder.embed(new, layers=self.layers), strict=True))
+        missing = self._missing(texts)
+        computed = dict(
+            zip(missing, self._embedder.embed(missing, layers=self.layers), strict=True)
+        )
         steps = max(map(len, texts))
         padded = np.zeros((len(self.layers), len(texts), steps, self.dim), np.float16)
-        for place, text in enumerate(texts):
-            at = 0
-            for words in self.feed(text):
-                known = self._known.get(words)
-                own = found[words] if known is None else known
-                padded[:, place, at : at + len(words)] = own
-                at += len(words)
+        for number, text in enumerate(texts):
+            start = 0
+            for words in self.preprocess(text):
+                cached = self._cache.get(words)
+                own = computed[words] if cached is None else cached
+                padded[:, number, start : start + len(words)] = own
+                start += len(words)
         return torch.from_numpy(padded).float()
 
-    def _unknown(self, texts: Iterable[Words]) -> list[Words]:
-        """The sentences of texts whose layers are not known, each once."""
-        return [words for words in self.feed.sentences(texts) if words not in self._known]
+    def _missing(self, texts: Iterable[Words]) -> list[Words]:
+        """The sentences of texts that are not in the cache, each once."""
+        sentences = self.preprocess.distinct_sentences(texts)
+        return [words for words in sentences if words not in self._cache]

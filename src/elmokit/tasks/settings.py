@@ -1,9 +1,9 @@
-"""Options become the settings of a supervised run."""
+"""Settings of a supervised run: features of words, size of the head, training."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from elmokit.errors import ConfigError
 from elmokit.settings import check_ranges, override_settings, read_toml, setting
@@ -12,82 +12,126 @@ from elmokit.tokenizers import check_tokenizer
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """Every number of a supervised run: what is read of a word, the head's size, the learning."""
+    """All settings of a supervised run; each task has defaults of its own."""
 
     elmo: Literal["none", "input", "output", "both"] = setting(
-        "where the mixed layers go in: nowhere is the baseline", "input"
+        "where ELMo's weighted layers are added: none is the baseline", "input"
     )
-    layers: tuple[int, ...] = setting("layers to mix, [0, 2] for two; none for all", ())
-    l2: float = setting("λ of the penalty λ‖w‖² on the mixes' weights", 0.001)
-    elmo_dropout: float = setting("share of the mix's numbers missing in learning", 0.5)
-    by_sentence: bool = setting("the biLM reads a text sentence by sentence, not as a whole", True)
-    tune: bool = setting("the biLM learns too, instead of staying frozen", False)
+    layers: tuple[int, ...] = setting("layers to weigh, such as [0, 2]; [] for all", ())
+    l2: float = setting("L2 penalty λ‖w‖² on the layer weights", 0.001)
+    elmo_dropout: float = setting("dropout of the weighted layers", 0.5)
+    by_sentence: bool = setting("run the biLM on each sentence of a text by itself", True)
+    finetune: bool = setting("train the biLM too, instead of keeping it frozen", False)
 
-    split: str = setting("how raw text becomes words, in files and when asked; none: as usual", "")
-    word_dim: int = setting("size of a vector for each word of the training text; 0 for none", 100)
-    vectors: str = setting("a file of word vectors to begin with, word2vec's or GloVe's text", "")
-    freeze_vectors: bool = setting("the vectors of that file do not learn", False)
-    characters: int = setting("features of each filter over a word's characters; 0 for none", 32)
+    tokenizer: str = setting(
+        "tokenizer of raw text, in files and predictions; empty: automatic", ""
+    )
+    word_embedding_size: int = setting("size of trained word embeddings; 0 for none", 100)
+    word_vectors: str = setting("file of word vectors to start from, as word2vec or GloVe text", "")
+    freeze_word_vectors: bool = setting("do not train the word vectors of that file", False)
+    character_filters: int = setting("filters of each width over a word's characters; 0: none", 32)
 
-    hidden: int = setting("size of the memory of a reader of the head, each way", 128)
-    depth: int = setting("layers of that reader", 1)
-    dropout: float = setting("share of numbers missing in learning", 0.5)
-    crf: bool = setting("tags are chosen together, not one by one (ner, chunking, pos)", True)
+    hidden_size: int = setting("hidden size of the head's LSTMs, each direction", 128)
+    num_layers: int = setting("layers of the head's BiLSTM encoder", 1)
+    dropout: float = setting("dropout of the head", 0.5)
+    crf: bool = setting("choose the tags of a sentence together by a CRF", True)
 
-    epochs: int = setting("how often the examples are read", 15)
-    patience: int = setting("epochs without a better one before stopping; 0 for never", 0)
-    words_per_batch: int = setting("words of the examples of an update, at most", 1000)
-    learning_rate: float = setting("size of the first update; it falls to 0 by the last", 0.002)
-    decay: float = setting("AdamW's weight decay", 0.0)
-    clip_norm: float = setting("largest length of all gradients together", 5.0)
-    seed: int = setting("of every random choice", 0)
+    epochs: int = setting("passes over the training examples", 15)
+    patience: int = setting("epochs without improvement before stopping; 0: never stop early", 0)
+    words_per_batch: int = setting("words of a batch, at most", 1000)
+    learning_rate: float = setting("learning rate at the start; it falls linearly to 0", 0.002)
+    weight_decay: float = setting("weight decay of AdamW", 0.0)
+    max_grad_norm: float = setting("gradients are clipped to this norm", 5.0)
+    seed: int = setting("seed of every random choice", 0)
 
     def __post_init__(self) -> None:
         check_ranges(
             self,
             positive=(
-                "hidden", "depth", "epochs", "words_per_batch", "learning_rate", "clip_norm",
+                "hidden_size", "num_layers", "epochs", "words_per_batch", "learning_rate",
+                "max_grad_norm",
             ),
-            not_negative=("word_dim", "characters", "patience", "l2", "decay", "seed"),
+            not_negative=(
+                "word_embedding_size", "character_filters", "patience", "l2", "weight_decay",
+                "seed",
+            ),
             below_one=("dropout", "elmo_dropout"),
         )  # fmt: skip
         for name, most in (
-            ("hidden", 2**20),
-            ("word_dim", 2**20),
-            ("characters", 2**20),
-            ("depth", 100),
+            ("hidden_size", 2**20),
+            ("word_embedding_size", 2**20),
+            ("character_filters", 2**20),
+            ("num_layers", 100),
             ("seed", 2**63 - 1),
         ):
             if getattr(self, name) > most:  # a file may claim anything
                 raise ConfigError(f"{name} is {getattr(self, name)}, expected at most {most}")
-        if self.elmo == "none" and (self.tune or self.layers):
-            raise ConfigError("elmo is 'none': there are no layers to choose, no biLM to tune")
+        if self.elmo == "none" and (self.finetune or self.layers):
+            raise ConfigError(
+                "elmo is 'none': there are no layers to choose and no biLM to fine-tune"
+            )
         if len(set(self.layers)) < len(self.layers):
             raise ConfigError(f"layers is {self.layers}, expected each once")
-        if self.split:
-            check_tokenizer(self.split)
-        if self.elmo in ("none", "output") and not (self.word_dim or self.characters):
-            raise ConfigError(f"elmo is {self.elmo!r}: word_dim and characters cannot both be 0")
-        if self.freeze_vectors and not self.vectors:
-            raise ConfigError("freeze_vectors is true, but no vectors are given")
-        if self.freeze_vectors and self.decay:
-            raise ConfigError("freeze_vectors is true: decay must be 0, or it would shrink them")
+        if self.tokenizer:
+            check_tokenizer(self.tokenizer)
+        own_features = self.word_embedding_size or self.character_filters
+        if self.elmo in ("none", "output") and not own_features:
+            raise ConfigError(
+                f"elmo is {self.elmo!r}: word_embedding_size and character_filters cannot both be 0"
+            )
+        if self.freeze_word_vectors and not self.word_vectors:
+            raise ConfigError("freeze_word_vectors is true, but no word_vectors are given")
+        if self.freeze_word_vectors and self.weight_decay:
+            raise ConfigError(
+                "freeze_word_vectors is true: weight_decay must be 0, or it would shrink them"
+            )
 
     @property
     def at_input(self) -> bool:
-        """Whether the mixed layers stand beside the words' own vectors."""
+        """Whether ELMo is added to the input of the head's encoder."""
         return self.elmo in ("input", "both")
 
     @property
     def at_output(self) -> bool:
-        """Whether they stand beside what the head's reader says."""
+        """Whether ELMo is added to the output of the head's encoder."""
         return self.elmo in ("output", "both")
 
 
+@dataclass(frozen=True)
+class SettingOption:
+    """A setting as a help text shows it."""
+
+    name: str
+    type: str  # "text", "number", "whole number", "yes or no", "list of whole numbers"
+    default: Any
+    choices: tuple[str, ...]  # empty if any value will do
+    help: str
+
+
+def setting_options(defaults: TaskSettings, *, unused: frozenset[str]) -> list[SettingOption]:
+    """Every setting but the `unused`, with its default and choices."""
+    hints = get_type_hints(TaskSettings)
+    names: dict[Any, str] = {
+        bool: "yes or no", int: "whole number", float: "number", str: "text",
+        tuple[int, ...]: "list of whole numbers",
+    }  # fmt: skip
+    return [
+        SettingOption(
+            field.name,
+            names.get(hints[field.name], "text"),
+            getattr(defaults, field.name),
+            get_args(hint) if get_origin(hint := hints[field.name]) is Literal else (),
+            field.metadata["help"],
+        )
+        for field in fields(TaskSettings)
+        if field.name not in unused
+    ]
+
+
 def read_settings(
-    start: TaskSettings, source: Path | None, given: Mapping[str, str]
+    defaults: TaskSettings, path: Path | None, options: Mapping[str, str]
 ) -> TaskSettings:
-    """A task's settings, some replaced by those of a TOML file, and then by given ones."""
-    values = {} if source is None else read_toml(source)
-    name = "the settings" if source is None else str(source)
-    return override_settings(start, values, given, name)
+    """The settings of a run: defaults, then a TOML file's, then options given as text."""
+    values = {} if path is None else read_toml(path)
+    name = "the settings" if path is None else str(path)
+    return override_settings(defaults, values, options, name)

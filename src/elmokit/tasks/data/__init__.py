@@ -1,1 +1,0 @@
-"""Files become labelled examples."""

@@ -1,0 +1,81 @@
+"""Numbered lines of a text file, packed or not, and the errors that point to them."""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from elmokit.errors import FormatError
+from elmokit.files import TextFile, read_lines
+
+_Example = TypeVar("_Example")
+
+
+class Line(NamedTuple):
+    """A line of a file, without its line break."""
+
+    file: str
+    number: int
+    text: str
+
+    def error(self, message: str) -> FormatError:
+        """A FormatError that begins with the file and the line."""
+        return FormatError(f"{self.file}, line {self.number}: {message}")
+
+    @property
+    def blank(self) -> bool:
+        """Whether the line holds only spaces and tabs."""
+        return not self.text.strip(" \t\r")
+
+
+def numbered_lines(path: str | Path) -> Iterator[Line]:
+    """The lines of a UTF-8 file, plain or packed by gzip, xz or Zstandard."""
+    file = TextFile(str(path))
+    with file.open() as opened:
+        yield from number_lines(opened, file.name)
+
+
+def number_lines(opened: Iterable[bytes], name: str) -> Iterator[Line]:
+    """The lines of a file that is already open."""
+    for number, text in enumerate(read_lines(opened, name), 1):
+        yield Line(name, number, text)
+
+
+def blocks_of(lines: Iterable[Line]) -> Iterator[list[Line]]:
+    """Groups of lines between blank ones."""
+    block: list[Line] = []
+    for line in lines:
+        if not line.blank:
+            block.append(line)
+        elif block:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def check_not_empty(examples: list[_Example], path: str | Path, expected: str) -> list[_Example]:
+    """The examples of a file; an error if there are none."""
+    if not examples:
+        raise FormatError(
+            f"{TextFile(str(path)).name}: holds no example, expected {expected}; is it the right "
+            "file?"
+        )
+    return examples
+
+
+def parse_whole_number(text: str) -> int | None:
+    """A number of at most nine ASCII digits, or None."""
+    return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
+
+
+def check_label(label: str, line: Line, labels: Sequence[str] | None = None) -> str:
+    """A label without spaces around it; an error if it is empty or not one of `labels`."""
+    label = label.strip()
+    if not label:
+        raise line.error("no label, expected one; write it or remove the line")
+    if labels is not None and label not in labels:
+        raise line.error(
+            f"label {label!r}, expected one of {', '.join(labels)}; correct it or remove the line"
+        )
+    return label

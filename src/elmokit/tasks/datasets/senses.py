@@ -1,0 +1,251 @@
+"""Sentences with WordNet senses: SemCor's own mark-up, and Raganato's XML with its gold keys."""
+
+import gzip
+import html
+import io
+import lzma
+import re
+import tarfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+from xml.parsers import expat
+
+from elmokit.errors import FormatError
+from elmokit.files import TextFile, decompressed
+from elmokit.tasks.datasets.lines import Line, check_not_empty, number_lines, numbered_lines
+from elmokit.tasks.datasets.records import SenseInstance, SenseTaggedSentence
+from elmokit.tokenizers import split_on_whitespace
+
+_UNPACKING_ERRORS = EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, tarfile.TarError
+_CONTEXT_FILE = b"<contextfile"
+_TAR_MAGIC = 257, b"ustar"  # position and value of what marks a tar archive
+_WORD = re.compile(r"<(wf|punc)([^>]*)>(.*)</\1>\s*")
+_ATTRIBUTE = re.compile(r'([\w-]+)=(?:"([^"]*)"|(\S*))')
+_SENTENCE = re.compile(r'<s snum="?(\w+)"?>\s*')
+_ADJECTIVE_POSITION = re.compile(r"\((?:a|p|ip)\)")  # no sense key has it
+_OUTER_TAG = re.compile(r"</?(contextfile|context|p)\b[^>]*>\s*")
+
+
+def read_semcor(path: str | Path) -> Iterator[SenseTaggedSentence]:
+    """The sentences of SemCor's archive, packed or not, or of one of its files.
+
+    A line is a word, `<wf cmd=done pos=VB lemma=say wnsn=1 lexsn=2:32:00::>said</wf>`, with or
+    without quotes around values, a `<punc>`, or the beginning or end of a file, paragraph or
+    sentence. `took_place` becomes two words and one instance. A sense key is `lemma%lexsn`; where
+    annotators gave several, all are kept, except those that WordNet 3.0 no longer has (`wnsn=0`).
+    Other files of the archive, such as its licence, are skipped.
+    """
+    sentences = 0
+    for name, lines in _context_files(path):
+        for sentence in _semcor_sentences(name, lines):
+            sentences += 1
+            yield sentence
+    if not sentences:
+        raise FormatError(
+            f"{TextFile(str(path)).name}: holds no sentence, expected SemCor's mark-up or an "
+            "archive of it; is it the right file?"
+        )
+
+
+def read_raganato(data: str | Path, gold: str | Path) -> list[SenseTaggedSentence]:
+    """The sentences of `NAME.data.xml` with the senses of `NAME.gold.key.txt`.
+
+    A token of several words (`<wf>New York</wf>`) is split at its spaces. Every instance needs a
+    gold line and every gold line an instance.
+    """
+    keys = _read_gold(gold)
+    parser = _RaganatoParser(keys)
+    line = Line(str(data), 1, "")
+    try:
+        for line in numbered_lines(data):
+            parser.parse(line)
+        parser.finish()
+    except expat.ExpatError as error:
+        raise FormatError(
+            f"{line.file}, line {error.lineno}: not well-formed XML "
+            f"({expat.ErrorString(error.code)}); was the file cut short?"
+        ) from None
+    for instance, (_, gold_line) in keys.items():
+        if instance not in parser.instance_ids:
+            raise gold_line.error(
+                f"{instance} is not in {line.file}, expected an instance of that id; do the "
+                "files belong together?"
+            )
+    return check_not_empty(parser.sentences, data, "the <sentence>s of Raganato's XML")
+
+
+def _context_files(path: str | Path) -> Iterator[tuple[str, Iterator[Line]]]:
+    """The name and lines of each file of SemCor."""
+    file = TextFile(str(path))
+    position, magic = _TAR_MAGIC
+    try:
+        with file.open_compressed() as packed:
+            stream = cast(io.BufferedReader, decompressed(file.name, packed))
+            if stream.peek(position + len(magic))[position : position + len(magic)] != magic:
+                yield Path(file.path).name.split(".")[0], number_lines(stream, file.name)
+                return
+            with tarfile.open(fileobj=stream, mode="r|") as archive:
+                for member in archive:
+                    opened = archive.extractfile(member) if member.isfile() else None
+                    content = opened.read() if opened is not None else b""
+                    if content.lstrip().startswith(_CONTEXT_FILE):
+                        name = f"{file.name}, {member.name}"
+                        yield Path(member.name).name, number_lines(io.BytesIO(content), name)
+    except _UNPACKING_ERRORS as error:
+        raise FormatError(
+            f"{file.name}: cannot be decompressed ({error}); was the file cut short?"
+        ) from None
+
+
+def _semcor_sentences(name: str, lines: Iterator[Line]) -> Iterator[SenseTaggedSentence]:
+    begin: Line | None = None
+    sentence_id, words, instances = "", list[str](), list[SenseInstance]()
+    for line in lines:
+        if begin is not None and (match := _WORD.fullmatch(line.text)):
+            first = len(words)
+            words += _words_of_token(html.unescape(match[3]), line)
+            if "lexsn=" in match[2]:
+                attributes = {
+                    name: quoted or plain for name, quoted, plain in _ATTRIBUTE.findall(match[2])
+                }
+                if keys := _sense_keys(attributes, line):
+                    id_and_span = f"{sentence_id}.{len(instances) + 1}", first, len(words) - 1
+                    instances.append(
+                        SenseInstance(*id_and_span, attributes["lemma"], attributes["pos"], keys)
+                    )
+        elif begin is None and (match := _SENTENCE.fullmatch(line.text)):
+            begin, sentence_id, words, instances = line, f"{name}.{match[1]}", [], []
+        elif begin is not None and line.text.strip() == "</s>":
+            if words:
+                yield SenseTaggedSentence(sentence_id, tuple(words), tuple(instances))
+            begin = None
+        elif not (line.blank or (begin is None and _OUTER_TAG.fullmatch(line.text))):
+            raise line.error(
+                f"{line.text[:60]!r}, expected "
+                + ("<wf>, <punc> or </s>" if begin else "<s snum=…>, <p> or the end of the file")
+            )
+    if begin is not None:
+        raise begin.error("a sentence without </s>; was the file cut short?")
+
+
+def _words_of_token(text: str, line: Line) -> list[str]:
+    """The words of a token such as `took_place`."""
+    if not text:
+        raise line.error("an empty word, expected one between the tags")
+    return [part for part in text.split("_") if part] or [text]
+
+
+def _sense_keys(attributes: dict[str, str], line: Line) -> tuple[str, ...]:
+    """The sense keys of a token that WordNet 3.0 has."""
+    for name in ("lemma", "pos", "wnsn", "lexsn"):
+        if not attributes.get(name):
+            raise line.error(f"a word with a sense has no {name}, expected {name}=…")
+    senses, ranks = attributes["lexsn"].split(";"), attributes["wnsn"].split(";")
+    if len(senses) != len(ranks):
+        raise line.error(f"{len(senses)} senses in lexsn, but {len(ranks)} in wnsn")
+    keys = [f"{attributes['lemma']}%{_ADJECTIVE_POSITION.sub('', sense)}" for sense in senses]
+    for key in keys:
+        if key.count(":") != 4:
+            raise line.error(f"sense {key!r}, expected four colons, as in say%2:32:00::")
+    return tuple(key for key, rank in zip(keys, ranks, strict=True) if rank != "0")
+
+
+def _read_gold(path: str | Path) -> dict[str, tuple[tuple[str, ...], Line]]:
+    keys: dict[str, tuple[tuple[str, ...], Line]] = {}
+    for line in numbered_lines(path):
+        if line.blank:
+            continue
+        instance, *senses = split_on_whitespace(line.text)
+        if not senses or not all("%" in sense for sense in senses):
+            raise line.error(f"{line.text[:60]!r}, expected an id and keys as say%2:32:00::")
+        if instance in keys:
+            before = keys[instance][1].number
+            raise line.error(f"{instance} is there twice, expected once; it is in line {before}")
+        keys[instance] = tuple(senses), line
+    return keys
+
+
+class _RaganatoParser:
+    """The sentences of Raganato's XML that have been parsed so far."""
+
+    def __init__(self, keys: dict[str, tuple[tuple[str, ...], Line]]) -> None:
+        self.sentences: list[SenseTaggedSentence] = []
+        self.instance_ids: set[str] = set()
+        self._keys = keys
+        self._sentence: str | None = None
+        self._open_token: str | None = None  # wf or instance
+        self._words: list[str] = []
+        self._instances: list[SenseInstance] = []
+        self._text: list[str] = []
+        self._line = Line("", 0, "")
+        self._parser = expat.ParserCreate()
+        self._parser.StartElementHandler = self._start
+        self._parser.EndElementHandler = self._end
+        self._parser.CharacterDataHandler = self._append_text
+        self._parser.EntityDeclHandler = self._entity
+        self._attributes: dict[str, str] = {}
+
+    def parse(self, line: Line) -> None:
+        self._line = line
+        self._parser.Parse(line.text + "\n")
+
+    def finish(self) -> None:
+        self._parser.Parse("", True)
+
+    def _start(self, name: str, values: dict[str, str]) -> None:
+        if name == "sentence":
+            self._sentence = values.get("id", str(len(self.sentences)))
+            self._words, self._instances = [], []
+        elif name in ("wf", "instance"):
+            if self._sentence is None:
+                raise self._line.error(f"<{name}> in no sentence, expected <sentence> around it")
+            if self._open_token is not None:
+                raise self._line.error(
+                    f"<{name}> within <{self._open_token}>, expected words alone"
+                )
+            self._open_token = name
+            self._attributes = values
+            self._text = []
+
+    def _end(self, name: str) -> None:
+        if name == "sentence":
+            if self._words:
+                words, instances = tuple(self._words), tuple(self._instances)
+                self.sentences.append(SenseTaggedSentence(str(self._sentence), words, instances))
+            self._sentence = None
+        elif name in ("wf", "instance"):
+            self._open_token = None
+            first = len(self._words)
+            self._words += "".join(self._text).split()
+            if len(self._words) == first:
+                raise self._line.error(f"an empty <{name}>, expected a word")
+            if name == "instance":
+                self._instances.append(self._instance(first))
+
+    def _instance(self, first: int) -> SenseInstance:
+        for name in ("id", "lemma", "pos"):
+            if not self._attributes.get(name):
+                raise self._line.error(f"<instance> without {name}, expected {name}=…")
+        attributes = self._attributes
+        if attributes["id"] not in self._keys:
+            raise self._line.error(
+                f"instance {attributes['id']} has no line in the gold file, expected one; do the "
+                "files belong together?"
+            )
+        if attributes["id"] in self.instance_ids:
+            raise self._line.error(f"instance {attributes['id']} is there twice, expected once")
+        self.instance_ids.add(attributes["id"])
+        keys, _ = self._keys[attributes["id"]]
+        last = len(self._words) - 1
+        return SenseInstance(
+            attributes["id"], first, last, attributes["lemma"], attributes["pos"], keys
+        )
+
+    def _append_text(self, text: str) -> None:
+        self._text.append(text)
+
+    def _entity(self, name: str, *_: object) -> None:
+        # A few entities that name one another can stand for gigabytes.
+        raise self._line.error(f"declares the entity {name!r}, expected plain XML without any")

@@ -1,0 +1,276 @@
+"""Features of words for the heads: embeddings, characters, and ELMo's weighted layers.
+
+ELMo is added to the input of a head's encoder, to its output, or to both.
+"""
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elmokit.batching import Batch, TokenBatch
+from elmokit.config import CharacterConfig
+from elmokit.model.bilm import BiLM
+from elmokit.model.char_cnn import CharacterEncoder
+from elmokit.model.scalar_mix import ScalarMix
+from elmokit.tasks.datasets.records import Words
+from elmokit.tasks.encoder import layer_norm, variational_dropout
+from elmokit.tasks.layers import CachedLayers
+from elmokit.tasks.preprocessing import Preprocessor
+from elmokit.tasks.settings import TaskSettings
+from elmokit.tasks.vocab import PADDING, UNKNOWN, WordVocabulary
+from elmokit.vocab import CharacterIndexer
+
+# A word of n occurrences is trained as unknown in this of this + n cases (Kiperwasser and Goldberg
+# 2016), so that the unknown word's vector is trained, and rare words rely on spelling and context.
+_UNKNOWN_WEIGHT = 0.25
+_INITIAL_SCALE = 0.2  # of the weighted layers: about as large as the other features
+_MOMENTUM = 0.05  # of the running mean and deviation of the character features
+
+
+class Features(NamedTuple):
+    """The features of sentences, (sentences, steps, dim), with a mask and the biLM's layers."""
+
+    vectors: Tensor
+    mask: Tensor  # (sentences, steps)
+    layers: Tensor | None  # (layers, sentences, steps, dim)
+
+
+class WordFeatures(nn.Module):
+    """A vector for each word: its embedding, its characters, and layers of a biLM.
+
+    The layers of a frozen biLM come from a cache; a biLM that is fine-tuned runs each time. Each
+    number of a layer is normalized to mean 0 and variance 1 over the training text
+    (`fit_normalizer`): raw, half of a layer is its mean, and the layers differ in size.
+    """
+
+    layer_mean: Tensor  # (layers, dim)
+    layer_std: Tensor  # (layers, dim)
+    char_mean: Tensor  # of the character features: dropout would change an offset most
+    char_std: Tensor
+    fixed_vectors: Tensor  # pretrained vectors of words that the training text does not have
+    _unknown_probability: Tensor  # how often training replaces each word by the unknown word
+
+    def __init__(
+        self,
+        vocabulary: WordVocabulary,
+        settings: TaskSettings,
+        *,
+        frozen: CachedLayers | None = None,
+        bilm: BiLM | None = None,
+        preprocess: Preprocessor | None = None,
+    ) -> None:
+        super().__init__()
+        self.vocabulary, self.settings = vocabulary, settings
+        self.frozen, self.bilm, self.preprocess = frozen, bilm, preprocess
+        self.word_embedding, self.char_encoder = None, None
+        if settings.word_embedding_size:
+            size = settings.word_embedding_size
+            self.word_embedding = nn.Embedding(vocabulary.num_trained, size, padding_idx=PADDING)
+            num_fixed = len(vocabulary) - vocabulary.num_trained
+            self.register_buffer("fixed_vectors", torch.zeros(num_fixed, size))
+            bound = (3 / size) ** 0.5  # vectors of norm 1
+            nn.init.uniform_(self.word_embedding.weight[UNKNOWN:], -bound, bound)
+            probability = _UNKNOWN_WEIGHT / (_UNKNOWN_WEIGHT + vocabulary.counts)
+            self.register_buffer("_unknown_probability", probability, persistent=False)
+        if settings.character_filters:
+            config = CharacterConfig(
+                max_characters=32,
+                embedding_size=16,
+                filters=tuple((width, settings.character_filters) for width in (2, 3, 4)),
+                highway_layers=0,
+            )
+            self.char_encoder = CharacterEncoder(config, 3 * settings.character_filters)
+            self.register_buffer("char_mean", torch.zeros(3 * settings.character_filters))
+            self.register_buffer("char_std", torch.ones(3 * settings.character_filters))
+        self.layers, self.elmo_dim = self._elmo_shape()
+        count = len(self.layers)
+        self.register_buffer("layer_mean", torch.zeros(count, self.elmo_dim))
+        self.register_buffer("layer_std", torch.ones(count, self.elmo_dim))
+        mixes = {
+            name: ScalarMix(count, l2=settings.l2, scale=_INITIAL_SCALE)
+            for name, used in (("input", settings.at_input), ("output", settings.at_output))
+            if used
+        }
+        self.scalar_mixes = nn.ModuleDict(mixes)
+
+    @property
+    def dim(self) -> int:
+        """The size of a word's vector at the input of an encoder."""
+        own = self.settings.word_embedding_size + 3 * self.settings.character_filters
+        return own + self.elmo_dim * ("input" in self.scalar_mixes)
+
+    @property
+    def output_dim(self) -> int:
+        """The size of what is added to the output of an encoder."""
+        return self.elmo_dim * ("output" in self.scalar_mixes)
+
+    def forward(self, sentences: Sequence[Words]) -> Features:
+        """The features of sentences, none of which is empty."""
+        rows = self.vocabulary.rows(sentences).to(self._device)
+        mask = rows != PADDING
+        layers = self._normalized_layers(sentences)
+        parts = []
+        if self.word_embedding is not None:
+            if self.training:
+                probability = self._unknown_probability[rows]
+                as_unknown = torch.rand(rows.shape, device=self._device) < probability
+                rows = rows.masked_fill(as_unknown & mask, UNKNOWN)
+            parts.append(self._embed(rows))
+        if self.char_encoder is not None:
+            parts.append(self._character_features(sentences))
+        dropout = self.settings.dropout
+        parts = [variational_dropout(part, dropout, self.training) for part in parts]
+        mixed = self._mix("input", layers, mask)
+        if mixed is not None:
+            parts.append(F.dropout(mixed, self.settings.elmo_dropout, self.training))
+        return Features(torch.cat(parts, -1), mask, layers)
+
+    def add_to_output(self, hidden: Tensor, features: Features) -> Tensor:
+        """An encoder's output, (sentences, steps, dim), with ELMo's layers for the output added.
+
+        Their dropout mask is the same for all words of a sentence, as heads take maxima over words.
+        """
+        mixed = self._mix("output", features.layers, features.mask)
+        if mixed is None:
+            return hidden
+        mixed = variational_dropout(mixed, self.settings.elmo_dropout, self.training)
+        return torch.cat([hidden, mixed], -1)
+
+    def normalized_output(
+        self, hidden: Tensor, features: Features, dropout: float
+    ) -> tuple[Tensor, Tensor]:
+        """The same with mean 0 and variance 1 for each word, with and without dropout.
+
+        It is meant for products of words with each other. Dropout comes after the normalization,
+        which would scale up the rest otherwise, so that words would be more similar in prediction
+        than in training. The second result is without dropout as only one factor of a product may
+        have it: both words would lack the same numbers.
+        """
+        mixed = self._mix("output", features.layers, features.mask)
+        if mixed is None:
+            normalized = layer_norm(hidden)
+            return variational_dropout(normalized, dropout, self.training), normalized
+        normalized = layer_norm(torch.cat([hidden, mixed], -1))
+        own, elmo = normalized.split([hidden.shape[-1], self.elmo_dim], -1)
+        parts = (own, dropout), (elmo, self.settings.elmo_dropout)
+        dropped = [variational_dropout(part, rate, self.training) for part, rate in parts]
+        return torch.cat(dropped, -1), normalized
+
+    def penalty(self) -> Tensor:
+        """The L2 penalty λ‖w‖² on the layer weights, for the loss."""
+        penalties = [
+            mix.penalty() for mix in self.scalar_mixes.values() if isinstance(mix, ScalarMix)
+        ]
+        return torch.stack(penalties).sum() if penalties else torch.zeros(())
+
+    def layer_weights(self) -> dict[str, list[float]]:
+        """For the input and the output, the softmax-normalized weight of each of the `layers`."""
+        return {
+            name: mix.layer_weights.tolist()
+            for name, mix in self.scalar_mixes.items()
+            if isinstance(mix, ScalarMix)
+        }
+
+    def init_embeddings(self, words: Sequence[str], vectors: Tensor) -> None:
+        """Start from pretrained vectors; those of the training text's words may be trained."""
+        assert self.word_embedding is not None
+        rows = self.vocabulary.rows([words])[0]
+        is_trained = rows < self.vocabulary.num_trained
+        trained_rows = rows[is_trained]
+        with torch.no_grad():
+            self.word_embedding.weight[trained_rows] = vectors[is_trained]
+        fixed_rows = rows[~is_trained] - self.vocabulary.num_trained
+        self.fixed_vectors[fixed_rows] = vectors[~is_trained]
+        if self.settings.freeze_word_vectors:
+            self.word_embedding.weight.register_hook(
+                lambda grad: grad.index_fill(0, trained_rows.to(grad.device), 0)
+            )
+
+    def fit_normalizer(self, layers: Sequence[npt.NDArray[np.float32]]) -> None:
+        """Compute the mean and deviation of each number from the layers of some sentences."""
+        for number, arrays in enumerate(zip(*layers, strict=True)):
+            values = np.concatenate(arrays)  # (words, dim)
+            variance = values.var(0)
+            floor = 1e-4 * variance.mean() + 1e-12  # for a number that never changes
+            self.layer_mean[number] = torch.from_numpy(values.mean(0))
+            self.layer_std[number] = torch.from_numpy(np.sqrt(variance + floor))
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def _elmo_shape(self) -> tuple[tuple[int, ...], int]:
+        """The numbers of the layers that are weighted, and the size of their vectors."""
+        if self.frozen is not None:
+            return self.frozen.layers, self.frozen.dim
+        if self.bilm is not None:
+            every = tuple(range(self.bilm.config.num_layers + 1))
+            return self.settings.layers or every, self.bilm.config.output_size
+        return (), 0
+
+    def _embed(self, rows: Tensor) -> Tensor:  # (sentences, steps) -> (…, word_embedding_size)
+        """The trained embeddings of rows, and the fixed vectors of others."""
+        assert self.word_embedding is not None
+        num_trained = self.vocabulary.num_trained
+        trained: Tensor = self.word_embedding(rows.clamp(max=num_trained - 1))
+        if not len(self.fixed_vectors):
+            return trained
+        fixed = F.embedding((rows - num_trained).clamp(min=0), self.fixed_vectors)
+        return torch.where((rows < num_trained)[..., None], trained, fixed)
+
+    def _normalized_layers(self, sentences: Sequence[Words]) -> Tensor | None:
+        if not self.scalar_mixes:
+            return None
+        raw = self._raw_layers(sentences)
+        return (raw - self.layer_mean[:, None, None]) / self.layer_std[:, None, None]
+
+    def _raw_layers(self, sentences: Sequence[Words]) -> Tensor:
+        if self.frozen is not None:
+            return self.frozen(sentences).to(self._device)
+        assert self.bilm is not None
+        assert self.preprocess is not None
+        assert self.bilm.config.characters is not None
+        indexer = CharacterIndexer(self.bilm.config.characters.max_characters)
+        prepared = [self.preprocess(text) for text in sentences]
+        batch = Batch.from_sentences([*chain.from_iterable(prepared)], indexer).to(self._device)
+        layers, _ = self.bilm.run_lstms(
+            self.bilm.encode(batch.chars), batch.words, layers=self.layers
+        )
+        # Without the boundaries of sentences: (words, layers, dim) of each sentence.
+        outputs = iter(layers[:, :, 1:-1].permute(1, 2, 0, 3))
+        texts = [torch.cat([next(outputs)[: len(words)] for words in text]) for text in prepared]
+        return nn.utils.rnn.pad_sequence(texts, batch_first=True).permute(2, 0, 1, 3)
+
+    def _mix(self, name: str, layers: Tensor | None, mask: Tensor) -> Tensor | None:
+        """The weighted sum of layers for the input or the output, 0 at padding."""
+        if name not in self.scalar_mixes or layers is None:
+            return None
+        mixed: Tensor = self.scalar_mixes[name](layers, mask) * mask[..., None]
+        return mixed
+
+    def _character_features(self, sentences: Sequence[Words]) -> Tensor:
+        """Features of each word's characters, (sentences, steps, dim); each word type once."""
+        assert self.char_encoder is not None
+        tokens = TokenBatch.from_sentences(sentences, boundaries=False)
+        rows, _ = CharacterIndexer(self.char_encoder.config.max_characters).encode(tokens.types)
+        features = self.char_encoder(torch.from_numpy(rows).to(self._device))
+        if self.training and len(features) > 2:  # the first two are the boundaries
+            self._update_char_statistics(features[2:].detach())
+        features = (features - self.char_mean) / self.char_std
+        features = torch.cat([features.new_zeros(1, features.shape[1]), features])
+        return F.embedding(torch.from_numpy(tokens.words).to(self._device), features)
+
+    def _update_char_statistics(self, features: Tensor) -> None:  # (types, dim)
+        """Move the running mean and deviation towards those of a batch."""
+        variance = features.var(0, correction=0)
+        deviation = (variance + 0.1 * variance.mean() + 1e-6).sqrt()  # rare features stay small
+        momentum = _MOMENTUM if self.char_mean.any() else 1.0
+        # Not in place: with two texts a batch, this runs twice before the backward pass.
+        self.char_mean = self.char_mean.lerp(features.mean(0), momentum)
+        self.char_std = self.char_std.lerp(deviation, momentum)

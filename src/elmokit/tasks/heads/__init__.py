@@ -1,0 +1,1 @@
+"""Heads of the tasks, one module each; every module here registers its tasks."""

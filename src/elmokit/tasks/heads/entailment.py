@@ -1,0 +1,114 @@
+"""Textual entailment: whether a premise entails or contradicts a hypothesis, or neither."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elmokit.tasks.datasets.records import TextPair, Tokenize, Words
+from elmokit.tasks.datasets.text_tables import read_pairs
+from elmokit.tasks.encoder import BiLSTMEncoder, masked_max, masked_mean, variational_dropout
+from elmokit.tasks.features import WordFeatures
+from elmokit.tasks.metrics import PrecisionRecall, accuracy, score_labels
+from elmokit.tasks.registry import Head, Task, register, sorted_labels
+from elmokit.tasks.settings import TaskSettings
+from elmokit.tasks.text_io import TextFormat, parse_two, parse_words
+
+
+class ESIM(Head):
+    """ESIM (Chen et al. 2017): each word is compared with its attention over the other sentence."""
+
+    def __init__(self, features: WordFeatures, labels: Sequence[str]) -> None:
+        super().__init__()
+        settings = features.settings
+        hidden_size, num_layers = settings.hidden_size, settings.num_layers
+        self.features, self.labels = features, list(labels)
+        self.encoder = BiLSTMEncoder(features.dim, hidden_size, num_layers=num_layers)
+        dim = self.encoder.dim + features.output_dim
+        self.projection = nn.Sequential(nn.Linear(4 * dim, hidden_size), nn.ReLU())
+        self.composition = BiLSTMEncoder(hidden_size, hidden_size, num_layers=num_layers)
+        self.classifier = nn.Sequential(
+            nn.Dropout(settings.dropout),
+            nn.Linear(4 * self.composition.dim, hidden_size),
+            nn.Tanh(),
+            nn.Dropout(settings.dropout),
+            nn.Linear(hidden_size, len(self.labels)),
+        )
+        self._ids = {label: number for number, label in enumerate(self.labels)}
+
+    def loss(self, examples: Sequence[TextPair]) -> Tensor:
+        """The mean loss of a pair."""
+        scores = self._scores(examples)
+        gold = torch.tensor([self._ids[e.label] for e in examples], device=scores.device)
+        return F.cross_entropy(scores, gold)
+
+    def predict(self, examples: Sequence[TextPair]) -> list[str]:
+        """The label of each pair."""
+        return [self.labels[label] for label in self._scores(examples).argmax(1).tolist()]
+
+    def _scores(self, examples: Sequence[TextPair]) -> Tensor:  # (pairs, labels)
+        premises: list[Words] = [example.first for example in examples]
+        hypotheses: list[Words] = [example.second for example in examples]
+        both = self.features(premises), self.features(hypotheses)
+        hidden = [
+            self.features.normalized_output(self.encoder(f.vectors, f.mask), f, 0.0)[0]
+            for f in both
+        ]
+        attended = _cross_attention(hidden[0], both[0].mask, hidden[1], both[1].mask)
+        pooled = []
+        for own, other, features in zip(hidden, attended, both, strict=True):
+            compared = self.projection(torch.cat([own, other, own - other, own * other], -1))
+            compared = variational_dropout(compared, self.features.settings.dropout, self.training)
+            composed = self.composition(compared, features.mask)
+            pooled += [masked_mean(composed, features.mask), masked_max(composed, features.mask)]
+        scores: Tensor = self.classifier(torch.cat(pooled, -1))
+        return scores
+
+
+def _cross_attention(
+    first: Tensor, first_mask: Tensor, second: Tensor, second_mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """For each word of each sentence, the attention-weighted mean of the other's words."""
+    scores = first @ second.transpose(1, 2) / first.shape[2] ** 0.5  # (pairs, steps, steps)
+    to_second = scores.masked_fill(~second_mask[:, None], -torch.inf).softmax(2)
+    to_first = scores.masked_fill(~first_mask[:, :, None], -torch.inf).softmax(1)
+    return to_second @ second, to_first.transpose(1, 2) @ first
+
+
+def _sentences(example: TextPair) -> tuple[Words, ...]:
+    return example.first, example.second
+
+
+def _score(examples: Sequence[TextPair], predictions: Sequence[str]) -> Mapping[str, float]:
+    return {"accuracy": accuracy([example.label for example in examples], predictions)}
+
+
+def _score_labels(
+    examples: Sequence[TextPair], predictions: Sequence[str]
+) -> Mapping[str, PrecisionRecall]:
+    return score_labels([example.label for example in examples], predictions)
+
+
+def _parse(value: Any, tokenize: Tokenize) -> TextPair:
+    premise, hypothesis = parse_two(value, ("premise", "hypothesis"))
+    words = parse_words(premise, tokenize), parse_words(hypothesis, tokenize)
+    texts = [text if isinstance(text, str) else " ".join(text) for text in (premise, hypothesis)]
+    return TextPair(*words, "", (texts[0], texts[1]))
+
+
+def _format(example: TextPair, label: str) -> str:
+    return f"{label}\t{example.texts[0]}\t{example.texts[1]}\n"
+
+
+register(
+    Task(
+        "entailment", "whether a premise entails a hypothesis",
+        "a premise, a hypothesis and a label a line, with tabs between",
+        read_file=read_pairs, head=ESIM, labels=sorted_labels, sentences=_sentences,
+        text=TextFormat("a premise, a tab and a hypothesis", _parse, _format),
+        score=_score, score_by_label=_score_labels, tokenizer="moses", max_words=10_000,
+        settings=TaskSettings(elmo="both", dropout=0.3, epochs=8),
+    )
+)  # fmt: skip

@@ -1,0 +1,162 @@
+"""Tagger: named entities, parts of speech, chunks."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from elmokit.tasks.crf import CRF, forbidden_transitions
+from elmokit.tasks.datasets.columns import is_conllu, read_columns, read_conllu
+from elmokit.tasks.datasets.lines import numbered_lines
+from elmokit.tasks.datasets.records import TaggedSentence, Tokenize, Words
+from elmokit.tasks.datasets.schemes import convert_tags, strip_prefix
+from elmokit.tasks.encoder import BiLSTMEncoder, pad_tags
+from elmokit.tasks.features import WordFeatures
+from elmokit.tasks.metrics import (
+    PrecisionRecall,
+    SpanScore,
+    accuracy,
+    score_labels,
+    score_spans,
+)
+from elmokit.tasks.registry import Head, Task, own_words, register, sorted_tags
+from elmokit.tasks.settings import TaskSettings
+from elmokit.tasks.text_io import TextFormat, parse_words
+
+
+class Tagger(Head):
+    """A BiLSTM that scores tags, chosen together by a CRF or each by itself.
+
+    Tags of spans that are chosen together always form complete spans.
+    """
+
+    def __init__(self, features: WordFeatures, labels: Sequence[str]) -> None:
+        super().__init__()
+        settings = features.settings
+        self.features, self.labels = features, list(labels)
+        self.encoder = BiLSTMEncoder(
+            features.dim, settings.hidden_size, num_layers=settings.num_layers,
+            dropout=settings.dropout,
+        )  # fmt: skip
+        self.output = nn.Linear(self.encoder.dim + features.output_dim, len(self.labels))
+        self.crf = CRF(len(self.labels)) if settings.crf else None
+        self._ids = {label: number for number, label in enumerate(self.labels)}
+        is_bioes = _are_bioes(self.labels)
+        forbidden = forbidden_transitions(self.labels, "bioes") if is_bioes else None
+        self.register_buffer("_forbidden", forbidden, persistent=False)
+
+    def loss(self, examples: Sequence[TaggedSentence]) -> Tensor:
+        """The mean loss of a word."""
+        scores, mask = self._scores([example.words for example in examples])
+        tags = pad_tags([[self._ids[tag] for tag in e.tags] for e in examples]).to(scores.device)
+        if self.crf is not None:
+            return -self.crf.log_likelihood(scores, tags, mask).sum() / mask.sum()
+        return F.cross_entropy(scores[mask], tags[mask])
+
+    def predict(self, examples: Sequence[TaggedSentence]) -> list[Words]:
+        """The tags of each sentence."""
+        scores, mask = self._scores([example.words for example in examples])
+        return [tuple(self.labels[tag] for tag in tags) for tags in self._decode(scores, mask)]
+
+    def _decode(self, scores: Tensor, mask: Tensor) -> list[list[int]]:
+        if self.crf is not None:
+            assert self._forbidden is None or isinstance(self._forbidden, Tensor)
+            return self.crf.decode(scores, mask, self._forbidden)
+        lengths = mask.sum(1).tolist()
+        best = scores.argmax(2).tolist()
+        return [row[:length] for row, length in zip(best, lengths, strict=True)]
+
+    def _scores(self, sentences: Sequence[Words]) -> tuple[Tensor, Tensor]:
+        """The scores of tags, (sentences, steps, tags), and the mask."""
+        features = self.features(sentences)
+        hidden = self.encoder(features.vectors, features.mask)
+        return self.output(self.features.add_to_output(hidden, features)), features.mask
+
+
+def _are_bioes(labels: Sequence[str]) -> bool:
+    prefixes = {label[:2] for label in labels if label != "O"}
+    return prefixes <= {"B-", "I-", "E-", "S-"} and bool(prefixes & {"E-", "S-"})
+
+
+def _read_spans(path: Path, tokenize: Tokenize) -> list[TaggedSentence]:
+    """Sentences with tags in the scheme BIOES, which tells a span's first and last words."""
+    sentences = read_columns(path, spans=True)
+    return [replace(s, tags=convert_tags(s.tags, "bioes")) for s in sentences]
+
+
+def _read_pos(path: Path, tokenize: Tokenize) -> list[TaggedSentence]:
+    lines = [*numbered_lines(path)]  # once: standard input cannot be read again
+    read = read_conllu if is_conllu(path, lines) else read_columns
+    return read(path, lines=lines)
+
+
+def _span_tags(examples: Sequence[TaggedSentence]) -> list[str]:
+    """All tags of all labels: in training no span of some label may have one word, or three."""
+    labels = {strip_prefix(tag) for tag in sorted_tags(examples)} - {""}
+    return sorted({"O", *(f"{letter}-{label}" for label in labels for letter in "BIES")})
+
+
+def _score_spans(
+    examples: Sequence[TaggedSentence], predictions: Sequence[Words]
+) -> Mapping[str, float]:
+    score = _spans(examples, predictions).all
+    return {"f1": score.f1, "precision": score.precision, "recall": score.recall}
+
+
+def _score_span_labels(
+    examples: Sequence[TaggedSentence], predictions: Sequence[Words]
+) -> Mapping[str, PrecisionRecall]:
+    return _spans(examples, predictions).labels
+
+
+def _spans(examples: Sequence[TaggedSentence], predictions: Sequence[Words]) -> SpanScore:
+    return score_spans([example.tags for example in examples], predictions)
+
+
+def _by_word(
+    metric: Callable[[list[str], list[str]], Any],
+) -> Callable[[Sequence[TaggedSentence], Sequence[Words]], Any]:
+    """A metric over the tags of all words."""
+
+    def score(examples: Sequence[TaggedSentence], predictions: Sequence[Words]) -> Any:
+        gold = [tag for example in examples for tag in example.tags]
+        return metric(gold, [tag for tags in predictions for tag in tags])
+
+    return score
+
+
+def _parse(value: Any, tokenize: Tokenize) -> TaggedSentence:
+    words = parse_words(value, tokenize)
+    return TaggedSentence(words, ("O",) * len(words))
+
+
+def _format(example: TaggedSentence, tags: Sequence[str]) -> str:
+    rows = zip(example.words, tags, strict=True)
+    return "".join(f"{word}\t{tag}\n" for word, tag in rows) + "\n"
+
+
+_TEXT = TextFormat(
+    "a sentence", _parse, _format, result=lambda example, tags: replace(example, tags=tuple(tags))
+)
+
+for _name, _description in (("ner", "named entities"), ("chunking", "phrases")):
+    register(
+        Task(
+            _name, _description, "CoNLL columns, the word first and its tag last",
+            read_file=_read_spans, head=Tagger, labels=_span_tags, sentences=own_words,
+            text=_TEXT, score=_score_spans, score_by_label=_score_span_labels,
+            unused_settings=frozenset(), label_type=strip_prefix,
+        )
+    )  # fmt: skip
+register(
+    Task(
+        "pos", "parts of speech", "CoNLL-U, or CoNLL columns, the word first and its tag last",
+        read_file=_read_pos, head=Tagger, labels=sorted_tags, sentences=own_words,
+        text=_TEXT, score=_by_word(lambda gold, tags: {"accuracy": accuracy(gold, tags)}),
+        score_by_label=_by_word(score_labels), unused_settings=frozenset(),
+        settings=TaskSettings(crf=False, elmo_dropout=0.3),
+    )
+)  # fmt: skip

@@ -1,1 +1,0 @@
-"""Predictions and gold become numbers: plain Python and numpy."""

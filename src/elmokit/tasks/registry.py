@@ -1,0 +1,152 @@
+"""The registry of tasks: how each reads its files, its head, its metric, and its text in and out.
+
+Each module of `elmokit.tasks.heads` registers its tasks here. Python, the command line and the
+service read `TASKS`, so that adding a head takes one file.
+"""
+
+import pkgutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from elmokit.errors import InputError
+from elmokit.files import TextFile
+from elmokit.tasks.datasets.records import Tokenize, Words
+from elmokit.tasks.features import WordFeatures
+from elmokit.tasks.metrics import PrecisionRecall
+from elmokit.tasks.settings import SettingOption, TaskSettings, setting_options
+from elmokit.tasks.text_io import TextFormat, words_by
+
+Example = Any  # a record of tasks/datasets/records.py
+Prediction = Any  # what a head predicts for an example
+
+TASKS: dict[str, "Task"] = {}
+
+
+class Head(nn.Module):
+    """A task's model on top of word features: a loss for training, and predictions."""
+
+    features: WordFeatures
+    labels: list[str]
+
+    def loss(self, examples: Sequence[Example]) -> Tensor:
+        """The mean loss of the examples."""
+        raise NotImplementedError
+
+    def predict(self, examples: Sequence[Example]) -> list[Prediction]:
+        """The prediction for each example; labels that the examples have are ignored."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Task:
+    """A kind of supervised task: its files, its head, its metric, its text in and out."""
+
+    name: str
+    description: str  # a line for help texts
+    files: str  # the formats that it reads, for help texts
+    read_file: Callable[[Path, Tokenize], Sequence[Example]]
+    head: Callable[[WordFeatures, Sequence[str]], Head]
+    labels: Callable[[Sequence[Example]], list[str]]
+    sentences: Callable[[Example], Sequence[Words]]
+    text: TextFormat
+    score: Callable[[Sequence[Example], Sequence[Prediction]], Mapping[str, float]]  # main first
+    score_by_label: (
+        Callable[[Sequence[Example], Sequence[Prediction]], Mapping[str, PrecisionRecall]] | None
+    ) = None
+    settings: TaskSettings = field(default_factory=TaskSettings)
+    unused_settings: frozenset[str] = frozenset({"crf"})
+    tokenizer: str = ""  # of the raw text in its files; empty if they hold words
+    label_type: Callable[[str], str] = str  # a label without its prefix B-; empty for O
+    finetune_epochs: int = 0  # epochs of biLM fine-tuning on the text before the head is trained
+    max_words: int | None = None  # of an example, for heads whose memory grows with their square
+    revision: int = 6  # to be raised if the head is trained in another way: old runs do not resume
+
+    def read(self, path: Path, *, tokenizer: str = "") -> Sequence[Example]:
+        """The examples of a file; raw text is tokenized as usual for the task, or as given."""
+        examples = self.read_file(path, words_by(tokenizer or self.tokenizer or "spaces"))
+        try:
+            self.check_lengths(examples)
+        except InputError as error:
+            raise InputError(f"{TextFile(str(path)).name}: {error}") from None
+        return examples
+
+    def options(self) -> list[SettingOption]:
+        """The settings that this task uses, with its defaults."""
+        return setting_options(self.settings, unused=self.unused_settings)
+
+    def label_types(self, labels: Iterable[str]) -> set[str]:
+        """The distinct labels, those of spans without their prefixes."""
+        return {*map(self.label_type, labels)} - {""}
+
+    def unseen_labels(self, examples: Sequence[Example], labels: Sequence[str]) -> list[str]:
+        """The label types of examples that are not among `labels`: they are never predicted."""
+        return sorted(self.label_types(self.labels(examples)) - self.label_types(labels))
+
+    def check_lengths(self, examples: Iterable[Example]) -> None:
+        """Refuse examples too long for a head that compares all pairs of words or mentions."""
+        if self.max_words is None:
+            return
+        for example in examples:
+            words = [word for words in self.sentences(example) for word in words]
+            if len(words) > self.max_words:
+                raise InputError(
+                    f"{len(words):,} words that begin {' '.join(words[:8])!r}, expected at most "
+                    f"{self.max_words:,}; cut the text in parts"
+                )
+
+    def length(self, example: Example) -> int:
+        """The number of words of an example's longest sentence."""
+        return max(map(len, self.sentences(example)))
+
+    def all_sentences(self, examples: Iterable[Example]) -> list[Words]:
+        """The sentences of all examples."""
+        return [words for example in examples for words in self.sentences(example)]
+
+
+def register(task: Task) -> Task:
+    """Add a task to the registry."""
+    TASKS[task.name] = task
+    return task
+
+
+def get_task(name: str) -> Task:
+    """The task of that name."""
+    if name not in TASKS:
+        raise InputError(f"no task is called {name!r}, expected one of {', '.join(TASKS)}")
+    return TASKS[name]
+
+
+def sorted_labels(examples: Sequence[Any]) -> list[str]:
+    """The labels of examples that have one each."""
+    return sorted({example.label for example in examples})
+
+
+def sorted_tags(examples: Sequence[Any]) -> list[str]:
+    """The tags of examples that have one for each word."""
+    return sorted({tag for example in examples for tag in example.tags})
+
+
+def no_labels(examples: Sequence[Any]) -> list[str]:
+    """The labels of a task that has none."""
+    return []
+
+
+def own_words(example: Any) -> tuple[Words, ...]:
+    """The sentences of an example that is one sentence or text."""
+    return (example.words,)
+
+
+def _import_heads() -> None:
+    heads = import_module("elmokit.tasks.heads")
+    for module in pkgutil.iter_modules(heads.__path__):
+        import_module(f"{heads.__name__}.{module.name}")
+    for name in sorted(TASKS):
+        TASKS[name] = TASKS.pop(name)  # in alphabetical order
+
+
+_import_heads()  # last: the heads import this module

@@ -1,0 +1,381 @@
+"""A trained head with its task: predict, evaluate, save to a folder that needs nothing else, load.
+
+Example:
+    model = elmokit.load_task("ner")
+    model.predict("Ada Lovelace was born in London.")
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from elmokit import formats
+from elmokit.atomic import rename_atomically, write_atomically
+from elmokit.config import parse_record
+from elmokit.embedder import Embedder, LoadOptions
+from elmokit.errors import ConfigError, FormatError, InputError, OutputError
+from elmokit.formats.native import pack_tensors, read_tensors
+from elmokit.model.bilm import LanguageModel
+from elmokit.tasks.features import WordFeatures
+from elmokit.tasks.layers import CachedLayers
+from elmokit.tasks.minibatches import batches_by_length
+from elmokit.tasks.preprocessing import Preprocessor
+from elmokit.tasks.registry import TASKS, Head, Task
+from elmokit.tasks.settings import TaskSettings
+from elmokit.tasks.text_io import apply_to_lines, is_single_input, to_json, words_by
+from elmokit.tasks.version_0_1 import OLD_VERSION, rename_task_json, stored_parameter
+from elmokit.tasks.vocab import WordVocabulary
+from elmokit.threads import find_device, using_threads
+
+TASK_FILE = "task.json"
+
+_WORDS_AT_ONCE = 4000
+
+
+@dataclass(frozen=True, repr=False)
+class TaskModel:
+    """A trained head with its task."""
+
+    task: Task
+    head: Head
+    scores: dict[str, float]  # on the examples by which the epoch was chosen
+    epoch: int
+
+    def __repr__(self) -> str:
+        scores = ", ".join(f"{name} {value:.4f}" for name, value in self.scores.items())
+        elmo, labels = self.settings.elmo, len(self.task.label_types(self.labels))
+        return (
+            f"TaskModel({self.task.name!r}: {type(self.head).__name__}, "
+            f"{f'{labels} labels, ' if labels else ''}elmo {elmo!r}, "
+            f"tokenizer {self.tokenizer!r}, {scores})"
+        )
+
+    @property
+    def settings(self) -> TaskSettings:
+        """The settings that it was trained with."""
+        return self.head.features.settings
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels or tags that it predicts; none for questions and coreference."""
+        return self.head.labels
+
+    @property
+    def tokenizer(self) -> str:
+        """The tokenizer of raw text.
+
+        It is that of the training files if they held raw text. If they held words, it is that of
+        the biLM's own text, unless that was split at spaces only; then Moses, as words in such
+        files are nearly always separated from punctuation.
+        """
+        preprocess = self.head.features.preprocess
+        of_bilm = "spaces" if preprocess is None else preprocess.tokenizer
+        fallback = "moses" if of_bilm == "spaces" else of_bilm
+        return self.settings.tokenizer or self.task.tokenizer or fallback
+
+    def predict(self, texts: Any, *, tokenizer: str | None = None) -> Any:
+        """The prediction for one text, or a list of predictions for a list of texts.
+
+        A text is a string, which is tokenized, or a list of words. Tasks on two texts take pairs,
+        or mappings such as {"question": …, "context": …}. Semantic roles need the predicate: a
+        string with stars around it, or {"words": […], "predicate": 2}. Coreference takes a string
+        or a list of sentences, each a list of words. For a single text that is not a string use a
+        list of one.
+
+        Taggers give the words with their tags, classifiers a label, questions an answer, and
+        coreference the document with its clusters of mentions.
+        """
+        if is_single_input(texts):
+            return self.predict([texts], tokenizer=tokenizer)[0]
+        examples = self._parse(texts, tokenizer)
+        predictions = self.predict_examples(examples)
+        return [
+            self.task.text.result(example, prediction)
+            for example, prediction in zip(examples, predictions, strict=True)
+        ]
+
+    def predict_json(
+        self, texts: Iterable[Any], *, tokenizer: str | None = None
+    ) -> list[dict[str, Any]]:
+        """The predictions as JSON objects: the sentences of words, and what is predicted."""
+        examples = self._parse(texts, tokenizer)
+        predictions = self.predict_examples(examples)
+        return [
+            to_json(self.task.sentences(example), prediction)
+            for example, prediction in zip(examples, predictions, strict=True)
+        ]
+
+    def predict_examples(self, examples: Sequence[Any]) -> list[Any]:
+        """The head's raw prediction for each example; labels that they have are ignored."""
+        return predict_examples(self.head, self.task, examples)
+
+    def apply(
+        self, lines: Iterable[str], *, tokenizer: str | None = None, as_json: bool = False
+    ) -> Iterator[str]:
+        """The output for each line of text, as text or JSON (`elmo apply`)."""
+        return apply_to_lines(self, lines, tokenizer=tokenizer, as_json=as_json)
+
+    def evaluate(self, examples: str | Path | Sequence[Any]) -> dict[str, float]:
+        """The scores on a file of examples, or on examples; the main score comes first."""
+        if isinstance(examples, str | Path):
+            examples = self.read(Path(examples))
+        return dict(self.task.score(examples, self.predict_examples(examples)))
+
+    def read(self, path: Path) -> Sequence[Any]:
+        """The examples of a file, tokenized as the training files were."""
+        return self.task.read(path, tokenizer=self.settings.tokenizer)
+
+    def layer_weights(self) -> dict[str, list[float]]:
+        """For the input and the output, the weight of each of the `layers`; 1 in all."""
+        return self.head.features.layer_weights()
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The numbers of the layers that are weighted."""
+        return self.head.features.layers
+
+    def _parse(self, texts: Iterable[Any], tokenizer: str | None) -> list[Any]:
+        tokenize = words_by(tokenizer or self.tokenizer)
+        return [self.task.text.parse(text, tokenize) for text in texts]
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """The contents of task.json."""
+
+    format: Literal["elmokit-task"]
+    version: Literal[8, 9]  # 8: the weights have the names of 0.1
+    task: str
+    settings: TaskSettings
+    labels: tuple[str, ...]
+    vocabulary: tuple[str, ...]
+    num_trained: int  # rows of embeddings that the training text has
+    elmo: str | None  # the fingerprint of the biLM; None for a baseline
+    scores: dict[str, float]
+    epoch: int
+
+    def __post_init__(self) -> None:
+        if (self.elmo is None) != (self.settings.elmo == "none"):
+            raise ConfigError(f"elmo is {self.elmo!r}, but the settings say {self.settings.elmo!r}")
+        if not 2 <= self.num_trained <= len(self.vocabulary) + 2:
+            raise ConfigError(
+                f"num_trained is {self.num_trained}, expected 2 to {len(self.vocabulary) + 2}"
+            )
+        if "" in self.labels or len(set(self.labels)) < len(self.labels):
+            raise ConfigError("a label is empty or there twice")
+
+    @property
+    def weights_name(self) -> str:
+        """The file of this epoch's weights, so that weights and record always match."""
+        return f"head-{self.epoch}.safetensors"
+
+    @property
+    def elmo_name(self) -> str:
+        """The folder of the biLM: one for the run, or one for the epoch if it is fine-tuned."""
+        return f"elmo-{self.epoch}" if self.settings.finetune else "elmo"
+
+
+def load_task(
+    folder: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    tasks: Mapping[str, Task] = TASKS,
+) -> TaskModel:
+    """The trained head of a folder that `elmo train` or `train_task` made."""
+    folder, device = Path(folder), find_device(device)
+    if (record := read_task_record(folder)) is None:
+        raise FormatError(f"{folder}: no {TASK_FILE}; expected a folder that elmo train made")
+    if record.task not in tasks:
+        raise FormatError(
+            f"{folder / TASK_FILE}: no task is called {record.task!r}; is it of a newer elmokit?"
+        )
+    model = None
+    if record.elmo is not None:
+        model = _load_elmo(folder / record.elmo_name, record.elmo, device)
+    task = tasks[record.task]
+
+    def make() -> Head:
+        vocabulary = WordVocabulary(record.vocabulary, num_trained=record.num_trained)
+        return make_head(
+            task, record.settings, vocabulary=vocabulary, labels=record.labels, model=model
+        )
+
+    with torch.device("meta"):  # no memory is allocated until the file is known to have the numbers
+        shapes = {name: tuple(tensor.shape) for name, tensor in _own_weights(make()).items()}
+    is_old = record.version == OLD_VERSION
+    stored = {name: stored_parameter(task.name, name) if is_old else name for name in shapes}
+    weights = read_tensors(
+        folder / record.weights_name, {stored[name]: shape for name, shape in shapes.items()}
+    )
+    head = make()
+    head.load_state_dict({name: weights[stored[name]] for name in shapes}, strict=False)
+    return TaskModel(task, head.eval().to(device), record.scores, record.epoch)
+
+
+def save_task(trained: TaskModel, folder: Path, model: Embedder | None) -> None:
+    """Write a head with all it needs; the previous one stays until everything is written."""
+    head = trained.head
+    record = TaskRecord(
+        "elmokit-task",
+        9,
+        trained.task.name,
+        trained.settings,
+        tuple(head.labels),
+        tuple(head.features.vocabulary.words),
+        head.features.vocabulary.num_trained,
+        None if model is None else model.pretrained.fingerprint(),
+        trained.scores,
+        trained.epoch,
+    )
+    try:
+        if model is not None:
+            _save_elmo(model, folder / record.elmo_name, record.elmo)
+        tensors = pack_tensors(_own_weights(head))
+        write_atomically(folder / record.weights_name, lambda file: file.write(tensors))
+        text = json.dumps(asdict(record), indent=1, ensure_ascii=False).encode()
+        write_atomically(folder / TASK_FILE, lambda file: file.write(text))
+        _remove_other_epochs(folder, record)
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be written ({error.strerror})") from None
+
+
+def read_task_record(folder: Path) -> TaskRecord | None:
+    """The task.json of a folder, or None if there is none."""
+    path = folder / TASK_FILE
+    if not path.is_file():
+        return None
+    text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # a mark that some editors leave
+    try:
+        values = json.loads(text)
+    except ValueError:
+        values = None
+    if isinstance(values, dict):
+        text = json.dumps(rename_task_json(values)).encode()
+    return parse_record(text, TaskRecord, str(path), "the task.json of a trained head")
+
+
+def predict_examples(head: Head, task: Task, examples: Sequence[Any]) -> list[Any]:
+    """A head's predictions for examples, in their order."""
+    task.check_lengths(examples)
+    predictions: list[Any] = [None] * len(examples)
+    training = head.training
+    head.eval()
+    with torch.no_grad(), using_threads(None):
+        for positions, batch in batches_by_length(examples, task.length, words=_WORDS_AT_ONCE):
+            for position, prediction in zip(positions, head.predict(batch), strict=True):
+                predictions[position] = prediction
+    head.train(training)
+    return predictions
+
+
+def make_head(
+    task: Task,
+    settings: TaskSettings,
+    *,
+    vocabulary: WordVocabulary,
+    labels: Sequence[str],
+    model: Embedder | None,
+    layers: CachedLayers | None = None,
+) -> Head:
+    """A head with random weights; `layers` may hold layers of a frozen biLM from earlier runs."""
+    frozen = bilm = None
+    if settings.elmo != "none":
+        assert model is not None
+        check_elmo(settings, model)
+        if settings.finetune:
+            bilm = model.bilm
+        else:
+            frozen = CachedLayers(model, settings.layers, by_sentence=settings.by_sentence)
+            if layers is not None:
+                _check_layers(layers, frozen, model)
+            frozen = layers or frozen
+    preprocess = None
+    if model is not None:
+        preprocess = Preprocessor(settings.by_sentence, model.pretrained.tokenizer)
+    features = WordFeatures(vocabulary, settings, frozen=frozen, bilm=bilm, preprocess=preprocess)
+    return task.head(features, labels)
+
+
+def check_elmo(settings: TaskSettings, model: Embedder) -> None:
+    """Refuse a biLM that lacks the layers to weigh, or that cannot be fine-tuned as asked."""
+    if not all(0 <= layer < model.num_layers for layer in settings.layers):
+        raise ConfigError(
+            f"layers is {settings.layers}, expected some of 0 to {model.num_layers - 1}"
+        )
+    if settings.finetune and model.bilm.config.characters is None:
+        raise InputError(
+            "finetune is true, but the biLM has a fixed list of words; it can only stay frozen"
+        )
+
+
+def text_for_finetuning(
+    model: Embedder, task: Task, settings: TaskSettings, examples: Iterable[Any]
+) -> list[tuple[str, ...]]:
+    """The sentences of examples as the biLM is given them, each once."""
+    preprocess = Preprocessor(settings.by_sentence, model.pretrained.tokenizer)
+    return preprocess.distinct_sentences(task.all_sentences(examples))
+
+
+def _check_layers(layers: CachedLayers, expected: CachedLayers, model: Embedder) -> None:
+    if layers.layers != expected.layers:
+        raise ConfigError(
+            f"the cache holds layers {layers.layers}, but the settings need {expected.layers}"
+        )
+    if not layers.belong_to(model):
+        raise ConfigError("the cached layers are of another biLM than the one given")
+    if layers.preprocess != expected.preprocess:
+        raise ConfigError(
+            f"the cached layers are of text prepared by {layers.preprocess}, not by "
+            f"{expected.preprocess}"
+        )
+
+
+def _own_weights(head: Head) -> dict[str, torch.Tensor]:
+    """The head's weights without those of a biLM, which has files of its own."""
+    return {
+        name: tensor
+        for name, tensor in head.state_dict().items()
+        if not name.startswith("features.bilm.")
+    }
+
+
+def _load_elmo(folder: Path, fingerprint: str, device: torch.device) -> Embedder:
+    model = LoadOptions(folder, device=device).load()
+    if model.pretrained.fingerprint() != fingerprint:
+        raise FormatError(
+            f"{folder.parent}: was trained with another biLM than {folder}; train it anew"
+        )
+    return model
+
+
+def _save_elmo(model: Embedder, folder: Path, fingerprint: str | None) -> None:
+    if folder.is_dir():
+        saved = formats.load(folder)
+        if (saved.fingerprint(), saved.tokenizer) == (fingerprint, model.pretrained.tokenizer):
+            return
+        shutil.rmtree(folder)
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    pretrained = model.pretrained
+    words = pretrained.vocabulary if model.bilm.config.characters is None else None
+    needed = replace(pretrained, model=LanguageModel(model.bilm), vocabulary=words)
+    exact = all(torch.equal(weight, weight.half().float()) for weight in model.bilm.parameters())
+    formats.save(needed, unfinished, half=exact)
+    rename_atomically(unfinished, folder)
+
+
+def _remove_other_epochs(folder: Path, record: TaskRecord) -> None:
+    for path in (*folder.glob("head-*.safetensors"), *folder.glob("elmo-*")):
+        if path.name in (record.weights_name, record.elmo_name):
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)

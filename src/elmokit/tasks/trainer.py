@@ -1,0 +1,335 @@
+"""Training of a task's head: the loop over epochs, resumable after each of them."""
+
+import copy
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from elmokit.atomic import DirectoryLock, write_atomically
+from elmokit.config import make_record
+from elmokit.embedder import Embedder
+from elmokit.errors import InputError, NumericError, OutputError
+from elmokit.formats.pretrained import Pretrained
+from elmokit.model.bilm import LanguageModel
+from elmokit.progress import Progress
+from elmokit.tasks.checkpoint import (
+    Checkpoint,
+    check_folder,
+    different_run_error,
+    digest_of_run,
+)
+from elmokit.tasks.datasets.records import GapExample, Words
+from elmokit.tasks.layers import CachedLayers
+from elmokit.tasks.minibatches import shuffled_batches
+from elmokit.tasks.registry import Head, Task, get_task
+from elmokit.tasks.saved_model import (
+    TaskModel,
+    check_elmo,
+    load_task,
+    make_head,
+    predict_examples,
+    read_task_record,
+    save_task,
+)
+from elmokit.tasks.settings import TaskSettings
+from elmokit.tasks.vocab import WordVocabulary, check_word_vectors, read_word_vectors
+from elmokit.threads import find_device, using_threads
+
+# Factors of the learning rate: layer weights are few and have far to go, a biLM is trained already.
+_LAYER_WEIGHTS_FACTOR, _BILM_FACTOR = 10.0, 0.1
+# Texts and words, at most, from which the mean and deviation of layers are computed.
+_NORMALIZER_TEXTS, _NORMALIZER_WORDS = 500, 50_000
+
+
+def train_task(
+    task: str | Task,
+    train: str | Path | Sequence[Any],
+    dev: str | Path | Sequence[Any],
+    out: str | Path,
+    *,
+    settings: TaskSettings | Mapping[str, Any] | None = None,
+    model: Embedder | None = None,
+    layers: CachedLayers | None = None,
+    device: str | torch.device = "cpu",
+    log: Callable[[str], None] = lambda line: None,
+) -> TaskModel:
+    """Train a head; the epoch with the best main score on `dev` is kept in `out` and returned.
+
+    `train` and `dev` are files or examples. `settings` are those of the task, with the values of a
+    mapping replaced. `model` is the biLM whose layers are used, unless `elmo` is "none" in the
+    settings. `layers` may hold its layers from earlier runs.
+
+    Every random choice depends only on the seed and the number of the epoch. A stopped run that
+    is started again resumes after its last full epoch and ends, on a CPU, with the same weights.
+
+    Example:
+        elmokit.train_task("ner", "train.conll", "dev.conll", "ner", model=elmokit.load(),
+                           settings={"elmo": "both", "epochs": 10})
+    """
+    task = get_task(task) if isinstance(task, str) else task
+    settings = _settings_of(task, settings)
+    train, dev = (_examples_of(task, examples, settings) for examples in (train, dev))
+    out = Path(out)
+    if settings.elmo == "none":
+        model = None
+    elif model is None:
+        raise InputError(
+            f"elmo is {settings.elmo!r}, but no biLM is given; pass model=elmokit.load(), or set "
+            "elmo to 'none'"
+        )
+    check_run(task, train, dev, out, settings=settings, model=model)
+    device = find_device(device)
+    if model is not None:
+        _check_mode(model)
+        if settings.finetune:
+            model = _copy(model)  # the caller's biLM stays as it is
+    _log_labels(task, train, dev, log)
+    _make_folder(out)
+    busy = f"{out}: another process trains there; wait until it ends"
+    gpus = [device] if device.type == "cuda" else []
+    with DirectoryLock(out, busy), torch.random.fork_rng(gpus), using_threads(None):
+        torch.manual_seed(settings.seed)
+        head = _new_head(task, train, settings, model, layers).to(device)
+        optimizer = torch.optim.AdamW(
+            _parameter_groups(head),
+            lr=settings.learning_rate,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+        checkpoint = Checkpoint.read(out, digest_of_run(task, settings, model, train, dev))
+        if not checkpoint.epoch:
+            checkpoint.write(out, head, optimizer)  # from now on the folder is this run's
+        if not checkpoint.is_over(settings):
+            checkpoint.restore(out, task, head, optimizer)
+            if checkpoint.epoch:
+                log(f"resuming after epoch {checkpoint.epoch}")
+            if head.features.frozen is not None:
+                sentences = task.all_sentences([*train, *dev])
+                head.features.frozen.add(sentences, show_progress_bar=None)
+
+        while not checkpoint.is_over(settings):
+            started = time.perf_counter()
+            loss = _train_epoch(head, optimizer, task, train, checkpoint.epoch)
+            scores = dict(task.score(dev, predict_examples(head, task, dev)))
+            checkpoint = checkpoint.after_epoch(next(iter(scores.values())))
+            if checkpoint.is_best:
+                save_task(TaskModel(task, head, scores, checkpoint.epoch), out, model)
+            seconds = time.perf_counter() - started
+            line = _log_epoch(out, checkpoint, loss=loss, scores=scores, seconds=seconds)
+            if checkpoint.is_over(settings):
+                checkpoint.close(out)
+            else:
+                checkpoint.write(out, head, optimizer)
+            log(line)
+        return load_task(out, device=device, tasks={task.name: task})
+
+
+def check_run(
+    task: Task,
+    train: Sequence[Any],
+    dev: Sequence[Any],
+    out: str | Path,
+    *,
+    settings: TaskSettings,
+    model: Embedder | None,
+    finetuned_first: bool = False,
+) -> None:
+    """Refuse impossible examples, word vectors, biLM or folder before anything is computed.
+
+    With `finetuned_first` the biLM will be fine-tuned on the text before the head is trained, so
+    its fingerprint in the folder of an earlier run differs.
+    """
+    if not train or not dev:
+        raise InputError("training needs examples to train on, and others to choose the epoch by")
+    if any(isinstance(example, GapExample) for example in train):
+        raise InputError(
+            "GAP has only one pronoun of each text annotated, expected documents with all clusters "
+            "to train on (CoNLL-2012 columns); GAP can only be used for evaluation"
+        )
+    trained, wanted = (task.label_types(task.labels(examples)) for examples in (train, dev))
+    if wanted and not wanted & trained:
+        raise InputError(
+            f"the dev examples are labelled {_first_ones(sorted(wanted))}, the training examples "
+            f"{_first_ones(sorted(trained)) or 'not at all'}; are they of one task?"
+        )
+    task.check_lengths([*train, *dev])
+    if settings.word_vectors:
+        check_word_vectors(Path(settings.word_vectors), settings.word_embedding_size)
+    if model is not None:
+        check_elmo(settings, model)
+    check_folder(Path(out))
+    record = read_task_record(Path(out))
+    if record is None:
+        return
+    same = (record.task, record.settings) == (task.name, settings)
+    if model is not None and not settings.finetune:  # a biLM that is fine-tuned has changed by now
+        same &= finetuned_first != (record.elmo == model.pretrained.fingerprint())
+    if not same:
+        raise different_run_error(Path(out))
+
+
+def _settings_of(task: Task, settings: TaskSettings | Mapping[str, Any] | None) -> TaskSettings:
+    if isinstance(settings, TaskSettings):
+        return settings
+    values = {**vars(task.settings), **(settings or {})}
+    return make_record(values, TaskSettings, f"the settings of {task.name}")
+
+
+def _examples_of(
+    task: Task, examples: str | Path | Sequence[Any], settings: TaskSettings
+) -> Sequence[Any]:
+    if isinstance(examples, str | Path):
+        return task.read(Path(examples), tokenizer=settings.tokenizer)
+    return examples
+
+
+def _check_mode(model: Embedder) -> None:
+    if model.state_mode != "zero":
+        raise InputError(
+            f"the biLM's state is {model.state_mode!r}, expected 'zero', as examples are "
+            "independent of each other"
+        )
+    if model.precision != "float32":
+        raise InputError(
+            f"the biLM's precision is {model.precision!r}, expected 'float32', as a trained head "
+            "uses it"
+        )
+
+
+def _train_epoch(
+    head: Head,
+    optimizer: torch.optim.Optimizer,
+    task: Task,
+    train: Sequence[Any],
+    epoch: int,
+) -> float:
+    """Train on every example once, with a falling learning rate; the mean loss of a batch."""
+    settings = head.features.settings
+    torch.manual_seed(int(np.random.SeedSequence([settings.seed, epoch]).generate_state(1)[0]))
+    head.train()
+    losses: list[float] = []
+    batches = shuffled_batches(
+        train, task.length, words=settings.words_per_batch, seed=(settings.seed, epoch)
+    )
+    for batch in _with_progress(batches, task):
+        remaining = 1 - (epoch + len(losses) / len(batches)) / settings.epochs
+        for group in optimizer.param_groups:
+            group["lr"] = group["rate_factor"] * settings.learning_rate * remaining
+        optimizer.zero_grad(set_to_none=True)
+        loss = head.loss(batch)
+        (loss + head.features.penalty()).backward()
+        norm = torch.nn.utils.clip_grad_norm_(head.parameters(), settings.max_grad_norm)
+        if not torch.isfinite(loss + norm):
+            raise NumericError(
+                f"epoch {epoch + 1}: the loss is {loss.item()}, the gradient norm {norm.item()}, "
+                "at an example that begins "
+                f"{' '.join(task.sentences(batch[0])[0][:8])!r}; try a smaller learning_rate"
+            )
+        optimizer.step()
+        losses.append(loss.item())
+    return sum(losses) / len(losses)
+
+
+def _with_progress(batches: Sequence[Sequence[Any]], task: Task) -> Iterator[Sequence[Any]]:
+    with Progress(sum(map(len, batches)), unit="examples") as progress:
+        for batch in batches:
+            yield batch
+            words = sum(map(len, task.all_sentences(batch)))
+            progress.advance(len(batch), words=words)
+
+
+def _parameter_groups(head: Head) -> list[dict[str, Any]]:
+    """The trained parameters, grouped by the factor of their learning rate."""
+    groups: dict[float, list[torch.nn.Parameter]] = {
+        1.0: [], _LAYER_WEIGHTS_FACTOR: [], _BILM_FACTOR: [],
+    }  # fmt: skip
+    for name, parameter in head.named_parameters():
+        if parameter.requires_grad:
+            is_mix = name.startswith("features.scalar_mixes.")
+            is_bilm = name.startswith("features.bilm.")
+            factor = _LAYER_WEIGHTS_FACTOR if is_mix else _BILM_FACTOR if is_bilm else 1.0
+            groups[factor].append(parameter)
+    return [{"params": group, "rate_factor": factor} for factor, group in groups.items() if group]
+
+
+def _new_head(
+    task: Task,
+    train: Sequence[Any],
+    settings: TaskSettings,
+    model: Embedder | None,
+    layers: CachedLayers | None,
+) -> Head:
+    """A head with random weights for the words and labels of its training examples."""
+    file, size = settings.word_vectors, settings.word_embedding_size
+    words, vectors = read_word_vectors(Path(file), size) if file else ([], None)
+    sentences = [*dict.fromkeys(task.all_sentences(train))]  # each once, whatever its examples
+    vocabulary = WordVocabulary.from_sentences(sentences, pretrained=words)
+    labels = task.labels(train)
+    head = make_head(
+        task, settings, vocabulary=vocabulary, labels=labels, model=model, layers=layers
+    )
+    if model is not None:
+        assert head.features.preprocess is not None
+        sample = _sample(sentences, settings.seed)
+        prepared = [words for text in sample for words in head.features.preprocess(text)]
+        numbers = settings.layers or range(model.num_layers)
+        head.features.fit_normalizer(model.embed(prepared, layers=numbers))
+    if vectors is not None:
+        head.features.init_embeddings(words, vectors)
+    return head
+
+
+def _sample(texts: Sequence[Words], seed: int) -> list[Words]:
+    """A random sample of the texts, at least one, however long."""
+    numbers = np.random.default_rng(seed).permutation(len(texts))[:_NORMALIZER_TEXTS]
+    words = np.cumsum([len(texts[number]) for number in numbers])
+    count = max(1, int((words <= _NORMALIZER_WORDS).sum()))
+    return [texts[number] for number in numbers[:count]]
+
+
+def _copy(model: Embedder) -> Embedder:
+    """A copy of the biLM with all its parameters trainable."""
+    bilm = copy.deepcopy(model.bilm).requires_grad_(True)
+    return Embedder(Pretrained(LanguageModel(bilm, None), tokenizer=model.pretrained.tokenizer))
+
+
+def _log_epoch(
+    out: Path, checkpoint: Checkpoint, *, loss: float, scores: dict[str, float], seconds: float
+) -> str:
+    """Add an epoch to log.jsonl, in place of one that was interrupted; a line for people."""
+    record = {
+        "epoch": checkpoint.epoch, "loss": loss, "scores": scores, "seconds": round(seconds, 1),
+    }  # fmt: skip
+    path = out / "log.jsonl"
+    lines = path.read_text("utf-8").splitlines()[: checkpoint.epoch - 1] if path.exists() else []
+    text = "".join(f"{line}\n" for line in [*lines, json.dumps(record)]).encode()
+    write_atomically(path, lambda file: file.write(text))
+    values = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+    best = "best so far" if checkpoint.is_best else f"best: epoch {checkpoint.best_epoch}"
+    return f"epoch {checkpoint.epoch}: loss {loss:.4f}; {values} ({best}; {seconds:.0f} s)"
+
+
+def _log_labels(
+    task: Task, train: Sequence[Any], dev: Sequence[Any], log: Callable[[str], None]
+) -> None:
+    labels = task.labels(train)
+    names = _first_ones(sorted(task.label_types(labels)))
+    log(f"{len(train):,} training and {len(dev):,} dev examples{f'; labels {names}' * bool(names)}")
+    if unseen := task.unseen_labels(dev, labels):
+        log(f"labels of dev examples that no training example has: {_first_ones(unseen)}")
+
+
+def _first_ones(labels: Sequence[str]) -> str:
+    return ", ".join(labels[:10]) + (", …" if len(labels) > 10 else "")
+
+
+def _make_folder(out: Path) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{out}: cannot be written ({error.strerror})") from None

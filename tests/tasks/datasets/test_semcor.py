@@ -1,0 +1,110 @@
+import gzip
+import io
+import lzma
+import tarfile
+
+import pytest
+
+from elmokit.errors import FormatError
+from elmokit.tasks.datasets.records import SenseInstance, SenseTaggedSentence
+from elmokit.tasks.datasets.senses import read_semcor
+
+WORDS = """<wf cmd=done pos=NN lemma=jury wnsn=1 lexsn=1:14:00::>jury</wf>
+<wf cmd="done" pos="VB" lemma="take_place" wnsn="1;2" lexsn="2:30:00::;2:30:01::">took_place</wf>
+<wf cmd=ignore pos=CC>_&amp;</wf>
+<punc>_</punc>"""
+
+
+def context(words=WORDS, end="</s>"):
+    return (
+        '<contextfile concordance="brown">\n<context filename="br-a01" paras="yes">\n'
+        f'<p pnum="1">\n<s snum="1">\n{words}\n{end}\n</p>\n</context>\n</contextfile>\n'
+    )
+
+
+def archive(**files):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"semcor/{name}")
+            member.size = len(text.encode())
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return packed.getvalue()
+
+
+def sensed(name):
+    return SenseTaggedSentence(
+        f"{name}.1",
+        ("jury", "took", "place", "&", "_"),
+        (
+            SenseInstance(f"{name}.1.1", 0, 0, "jury", "NN", ("jury%1:14:00::",)),
+            SenseInstance(
+                f"{name}.1.2", 1, 2, "take_place", "VB",
+                ("take_place%2:30:00::", "take_place%2:30:01::"),
+            ),
+        ),
+    )  # fmt: skip
+
+
+def test_an_archive_is_read_as_it_is(write):
+    files = archive(brown1_a=context(), README="read me", brown1_="", brown2_b=context())
+    for path in (write(files, "a.tar"), write(lzma.compress(files), "b.tar.xz")):
+        assert [*read_semcor(path)] == [sensed("brown1_a"), sensed("brown2_b")]
+
+
+def test_one_file_is_read_too(write):
+    assert [*read_semcor(write(context(), "mine.xml"))] == [sensed("mine")]
+    assert [*read_semcor(write(lzma.compress(context().encode()), "mine.xz"))] == [sensed("mine")]
+
+
+def test_senses_are_those_that_wordnet_has(write):
+    words = """<wf pos=NN lemma=a wnsn=0 lexsn=1:00:00::>a</wf>
+<wf pos=JJ lemma=down wnsn=0;2 lexsn=5:00:00:low:01;5:00:00:out(p):02>down</wf>"""
+    (sentence,) = read_semcor(write(context(words), "mine"))
+    assert sentence.words == ("a", "down")
+    assert sentence.instances == (
+        SenseInstance("mine.1.1", 1, 1, "down", "JJ", ("down%5:00:00:out:02",)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "holds no sentence"),
+        (archive(README="read me"), "holds no sentence"),
+        ("plain text\n", "line 1: 'plain text', expected <s snum=…>"),
+        (context("word"), "line 5: 'word', expected <wf>, <punc> or </s>"),
+        (context("<s snum=2>"), "line 5: '<s snum=2>', expected <wf>"),
+        (context(end=""), "line 10: '</p>', expected <wf>"),
+        (context().split("</s>")[0], "line 4: a sentence without </s>"),
+        (context("<punc></punc>"), "line 5: an empty word"),
+        (context("<wf lexsn=1:14:00::>a</wf>"), "line 5: a word with a sense has no lemma"),
+        (context("<wf lemma=a pos=NN lexsn=1:14:00::>a</wf>"), "line 5: a word .* has no wnsn"),
+        (
+            context("<wf lemma=a pos=NN wnsn=1 lexsn=1:14>a</wf>"),
+            "line 5: sense 'a%1:14', expected four",
+        ),
+        (
+            context("<wf lemma=a pos=NN wnsn=1 lexsn=1:14:00::;1:14:01::>a</wf>"),
+            "line 5: 2 senses in lexsn, but 1 in wnsn",
+        ),
+        (lzma.compress(archive(a=context() * 100))[:-40], "cannot be decompressed"),
+        (gzip.compress(archive(a=context() * 100))[:-40], "cannot be decompressed"),
+        (archive(a=context() * 100)[:2000], "cannot be decompressed"),
+    ],
+)
+def test_what_is_not_semcor_is_refused_with_its_line(text, says, write):
+    with pytest.raises(FormatError, match=says):
+        [*read_semcor(write(text))]
+
+
+def test_a_fault_in_an_archive_names_the_file_in_it(write):
+    with pytest.raises(FormatError, match=r"file.txt, semcor/bad, line 5: 'word'"):
+        [*read_semcor(write(archive(good=context(), bad=context("word"))))]
+
+
+def test_the_published_archive_is_read_whole(labelled):
+    path = labelled / "wsd_semcor/semcor.tar.xz"
+    keys = [i.keys for sentence in read_semcor(path) for i in sentence.instances]
+    assert len(keys) == 225_774  # of 233,870 tagged words; WordNet 3.0 has no sense of the others
+    assert not any("(" in key for own in keys for key in own)

@@ -1,0 +1,16 @@
+"""The SRL head depends on which word is the predicate."""
+
+from elmokit.tasks.datasets.records import PredicateRoles
+from elmokit.tasks.registry import TASKS
+from elmokit.tasks.trainer import train_task
+from task_examples import changed
+
+
+def test_two_predicates_of_a_sentence_have_roles_of_their_own(tmp_path):
+    words = ("cats", "sleep", "dogs", "run")
+    first = PredicateRoles(words, 1, "sleep.01", ("B-ARG0", "B-V", "O", "O"))
+    second = PredicateRoles(words, 3, "run.01", ("O", "O", "B-ARG0", "B-V"))
+    examples = [first, second] * 6
+    settings = changed(elmo="none", epochs=25)
+    trained = train_task(TASKS["srl"], examples, examples, tmp_path, settings=settings)
+    assert trained.predict_examples([first, second]) == [first.tags, second.tags]

@@ -1,0 +1,348 @@
+"""Metrics equal those of scikit-learn, seqeval, SQuAD's script and the reference scorers."""
+
+import random
+import re
+import string
+import warnings
+from collections import Counter
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from seqeval.metrics import classification_report
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support
+
+from elmokit.errors import InputError
+from elmokit.tasks.datasets.records import GapExample
+from elmokit.tasks.datasets.schemes import convert_tags
+from elmokit.tasks.metrics import (
+    PrecisionRecall,
+    accuracy,
+    answer_f1,
+    exact_match,
+    normalize_answer,
+    score_answers,
+    score_coreference,
+    score_gap,
+    score_labels,
+    score_spans,
+)
+
+
+def test_it_is_that_of_scikit_learn():
+    chance = random.Random(0)
+    for length in range(1, 60):
+        gold, predicted = (chance.choices("abc", k=length) for _ in range(2))
+        assert accuracy(gold, predicted) == pytest.approx(accuracy_score(gold, predicted))
+
+
+def test_each_label_is_found_as_scikit_learn_counts():
+    chance = random.Random(1)
+    gold, predicted = chance.choices("abc", k=50), chance.choices("abcd", k=50)
+    found = score_labels(gold, predicted)
+    assert [*found] == [*"abcd"]
+    theirs = precision_recall_fscore_support(gold, predicted, labels=[*"abcd"], zero_division=0)
+    for own, (precision, recall, f1, support) in zip(
+        found.values(), zip(*theirs, strict=True), strict=True
+    ):
+        assert (own.precision, own.recall, own.f1) == pytest.approx((precision, recall, f1))
+        assert own.gold == support
+
+
+@pytest.mark.parametrize(
+    ("gold", "predicted", "says"),
+    [("ab", "a", "1 predictions for 2 of gold"), ("", "", "nothing to measure")],
+)
+def test_lists_that_do_not_fit_are_refused(gold, predicted, says):
+    with pytest.raises(InputError, match=says):
+        accuracy(gold, predicted)
+
+
+def test_nothing_found_and_nothing_wanted_is_nothing():
+    assert (PrecisionRecall().precision, PrecisionRecall().recall, PrecisionRecall().f1) == (
+        0,
+        0,
+        0,
+    )
+    assert PrecisionRecall(0, 0, 0, 3).f1 == 0
+
+
+def test_documents_add_up():
+    assert PrecisionRecall(1, 2, 1, 4) + PrecisionRecall(2, 2, 2, 2) == PrecisionRecall(3, 4, 3, 6)
+    assert (PrecisionRecall(1, 2, 1, 4) + PrecisionRecall(2, 2, 2, 2)).f1 == pytest.approx(0.6)
+
+
+def made(letters, seed):
+    """Gold and predicted tags that agree here and there, well formed or not."""
+    chance = random.Random(seed)
+    tags = ["O", *(f"{letter}-{label}" for letter in letters for label in ("PER", "LOC", "XY"))]
+    gold = [chance.choices(tags, k=chance.randrange(1, 12)) for _ in range(40)]
+    predicted = [
+        [tag if chance.random() < 0.7 else chance.choice(tags) for tag in sentence]
+        for sentence in gold
+    ]
+    return gold, predicted
+
+
+@pytest.mark.parametrize("letters", ["BI", "BIES"])
+@pytest.mark.parametrize("seed", range(5))
+def test_precision_recall_and_f1_are_those_of_seqeval(letters, seed):
+    gold, predicted = made(letters, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of labels that are on one side only
+        theirs = classification_report(gold, predicted, output_dict=True)
+    ours = score_spans(gold, predicted)
+    for label, score in {**ours.labels, "micro avg": ours.all}.items():
+        assert score.precision == pytest.approx(theirs[label]["precision"])
+        assert score.recall == pytest.approx(theirs[label]["recall"])
+        assert score.f1 == pytest.approx(theirs[label]["f1-score"])
+        assert score.gold == theirs[label]["support"]
+    assert {*ours.labels} == {*theirs} - {"micro avg", "macro avg", "weighted avg"}
+
+
+def test_the_scheme_does_not_matter():
+    gold, predicted = made("BI", 0)
+    bioes = [convert_tags(tags, "bioes") for tags in gold]
+    assert score_spans(bioes, predicted) == score_spans(gold, predicted)
+
+
+def test_a_label_can_be_left_out():
+    gold, predicted = [["B-V", "B-A", "I-A"]], [["B-V", "B-A", "O"]]
+    assert score_spans(gold, predicted).all == PrecisionRecall(1, 2, 1, 2)
+    assert score_spans(gold, predicted, without=("V",)).all == PrecisionRecall(0, 1, 0, 1)
+
+
+def test_tags_that_do_not_fit_are_refused():
+    with pytest.raises(InputError, match="sentence 1 has 1 predicted tags, expected 2"):
+        score_spans([["O"], ["O", "O"]], [["O"], ["O"]])
+    with pytest.raises(InputError, match="1 predictions for 2 of gold"):
+        score_spans([["O"], ["O"]], [["O"]])
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ("The  Super-Bowl, of 2016!", "superbowl of 2016"),
+        ("an apple a day", "apple day"),
+        ("theatre", "theatre"),
+        ("U.S.", "us"),
+        ("“A” cat", "“ ” cat"),
+        ("the", ""),
+    ],
+)
+def test_answers_are_made_alike_as_squad_does_it(answer, says):
+    assert normalize_answer(answer) == says
+
+
+def reference(gold, predicted):
+    """SQuAD 1.1's evaluation, told again step by step."""
+
+    def words(text):
+        text = "".join(c for c in text.lower() if c not in set(string.punctuation))
+        return re.sub(r"\b(a|an|the)\b", " ", text).split()
+
+    common = sum((Counter(words(predicted)) & Counter(words(gold))).values())
+    exact = words(gold) == words(predicted)
+    if common == 0:
+        return exact, 0.0
+    precision, recall = common / len(words(predicted)), common / len(words(gold))
+    return exact, 2 * precision * recall / (precision + recall)
+
+
+texts = st.lists(st.sampled_from(["the", "A", "cat", "Cat,", "-", "sat", "Sat!"])).map(" ".join)
+
+
+@given(texts, texts)
+def test_exact_match_and_f1_are_squads(gold, predicted):
+    exact, f1 = reference(gold, predicted)
+    assert exact_match(gold, predicted) == exact
+    assert answer_f1(gold, predicted) == pytest.approx(f1)
+
+
+def test_the_best_of_several_gold_answers_counts():
+    score = score_answers([["Santa Clara", "Clara, California"], ["1990"]], ["santa clara", "x"])
+    assert (score.exact, score.f1) == (0.5, 0.5)
+    assert score_answers([["the big cat"]], ["a cat"]).f1 == pytest.approx(2 / 3)
+
+
+def test_a_question_without_gold_is_refused():
+    with pytest.raises(InputError, match="question 1 has no gold answer"):
+        score_answers([["a"], []], ["a", "b"])
+
+
+def near(score, precision, recall):
+    return (score.precision, score.recall) == (pytest.approx(precision), pytest.approx(recall))
+
+
+def test_the_worked_example_of_the_reference_scorer():
+    # Pradhan et al. (2014), Scoring Coreference Partitions of Predicted Mentions, section 4.
+    score = score_coreference([["abc", "defg"]], [["ab", "cd", "fghi"]])
+    assert near(score.muc, 2 / 5, 2 / 5)
+    assert near(score.b_cubed, 4 / 8, (35 / 12) / 7)
+    assert near(score.ceaf, 1.3 / 3, 1.3 / 2)
+    assert near(score.mentions, 6 / 8, 6 / 7)
+    assert score.average_f1 == pytest.approx((0.4 + 0.454545 + 0.52) / 3, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("predicted", "muc", "b_cubed", "ceaf"),
+    [
+        # Bagga and Baldwin (1998): to MUC both are one wrong link, to B³ joining the two large
+        # clusters is worse than joining a large one and the small one.
+        (["12345", "6789ABC"], (9 / 10, 1), (16 / 21, 1), (11 / 12, 11 / 18)),
+        (["1234589ABC", "67"], (9 / 10, 1), (7 / 12, 1), (5 / 6, 5 / 9)),
+        # Luo (2005): one cluster of all, and every mention alone.
+        (["123456789ABC"], (9 / 11, 1), (0.375, 1), (10 / 17, 10 / 51)),
+        ([*"123456789ABC"], (0, 0), (1, 0.25), (1 / 9, 4 / 9)),
+    ],
+)
+def test_worked_examples_of_the_literature(predicted, muc, b_cubed, ceaf):
+    score = score_coreference([["12345", "67", "89ABC"]], [predicted])
+    assert near(score.muc, *muc)
+    assert near(score.b_cubed, *b_cubed)
+    assert near(score.ceaf, *ceaf)
+
+
+def clusters(chance):
+    """Some of twelve mentions in some clusters."""
+    made = [[] for _ in range(chance.randrange(1, 6))]
+    for mention in chance.sample(range(12), chance.randrange(1, 12)):
+        chance.choice(made).append(mention)
+    return [cluster for cluster in made if cluster]
+
+
+def pairs(seed, count=100):
+    chance = random.Random(seed)
+    return [(clusters(chance), clusters(chance)) for _ in range(count)]
+
+
+def scores(score):
+    return score.muc, score.b_cubed, score.ceaf, score.mentions
+
+
+def test_turning_the_sides_turns_precision_and_recall():
+    for gold, predicted in pairs(0):
+        one = score_coreference([gold], [predicted])
+        other = score_coreference([predicted], [gold])
+        for a, b in zip(scores(one), scores(other), strict=True):
+            assert near(a, b.recall, b.precision)
+
+
+def test_what_agrees_is_perfect_and_what_shares_nothing_is_zero():
+    for gold, _ in pairs(1):
+        same = score_coreference([gold], [gold[::-1]])
+        assert near(same.b_cubed, 1, 1)
+        assert near(same.ceaf, 1, 1)
+        assert near(same.muc, 1, 1) or all(len(cluster) == 1 for cluster in gold)
+        none = score_coreference([gold], [[[-1 - m for m in cluster] for cluster in gold]])
+        assert all(score.f1 == 0 for score in scores(none))
+        assert none.average_f1 == 0
+
+
+def test_ceaf_pairs_clusters_as_well_as_can_be():
+    for gold, predicted in pairs(2, count=30):
+        short, long = sorted((gold, predicted), key=len)
+        best = max(
+            sum(2 * len({*a} & {*b}) / (len(a) + len(b)) for a, b in zip(short, order, strict=True))
+            for order in permutations(long, len(short))
+        )
+        assert score_coreference([gold], [predicted]).ceaf.correct_predicted == pytest.approx(best)
+
+
+def test_documents_add_up_and_do_not_mix():
+    gold, predicted = zip(*pairs(3, count=5), strict=True)
+    whole = score_coreference(gold, predicted)
+    parts = [score_coreference([a], [b]) for a, b in zip(gold, predicted, strict=True)]
+    assert whole.muc == sum((part.muc for part in parts), PrecisionRecall())
+    assert whole.ceaf == sum((part.ceaf for part in parts), PrecisionRecall())
+
+
+def test_a_document_without_clusters_is_scored():
+    score = score_coreference([[], [["a", "b"]]], [[["a"]], []])
+    assert score.average_f1 == 0
+    assert (score.ceaf.predicted, score.ceaf.gold) == (1, 1)
+
+
+def test_a_mention_in_two_clusters_is_refused():
+    with pytest.raises(InputError, match="mention b is in two clusters"):
+        score_coreference([["ab", "bc"]], [["ab"]])
+
+
+SENTENCES = (("Dr", "Ann", "Lee", "met", "Bo", "."), ("She", "left", "."))
+SHE, ANN_LEE, BO = (6, 6), (1, 2), (4, 4)
+ANN = GapExample("1", SENTENCES, SHE, ANN_LEE, BO, True, False, "She")
+HE = GapExample(
+    "2", (SENTENCES[0], ("truth--he", "left", ".")), SHE, ANN_LEE, BO, False, True, "he"
+)
+
+
+@pytest.mark.parametrize(
+    ("groups", "told"),
+    [
+        ([[SHE, ANN_LEE], [BO]], (1, 1)),
+        ([[SHE, (0, 2)]], (1, 1)),  # with her title
+        ([[SHE, (1, 1)]], (0, 0)),  # half of her name
+        ([[SHE, (1, 4)]], (0, 0)),  # ends with another's
+        ([[SHE, ANN_LEE, BO]], (0.5, 1)),
+        ([[SHE, BO]], (0, 0)),
+        ([[(5, 6), ANN_LEE]], (0, 0)),  # not the pronoun
+        ([], (0, 0)),
+    ],
+)
+def test_a_pronoun_stands_for_a_name_that_a_mention_of_its_group_ends_with(groups, told):
+    score = score_gap([ANN], [groups]).feminine
+    assert (score.precision, score.recall) == told
+
+
+def test_women_and_men_are_counted_apart():
+    found = score_gap([ANN, HE, HE], [[[SHE, ANN_LEE]], [[SHE, BO]], []]).by_name
+    third = pytest.approx(2 / 3)
+    assert found["feminine"] == 1
+    assert found["masculine"] == third
+    assert found["bias"] == pytest.approx(1.5)
+    assert (found["precision"], found["recall"], found["f1"]) == (1, third, pytest.approx(0.8))
+    assert "bias" not in score_gap([ANN], [[[SHE, ANN_LEE]]]).by_name  # there are no men
+    assert "bias" not in score_gap([ANN, HE], [[[SHE, ANN_LEE]], []]).by_name
+
+
+@pytest.mark.parametrize(
+    ("text", "mention", "is_ann"),
+    [
+        ("Ann Lee 's cat slept .", (0, 2), True),
+        ("The mother of Ann Lee slept .", (0, 4), False),
+        ("Bo and Ann Lee slept .", (0, 3), False),
+        ("Bo 's Ann Lee slept .", (0, 3), False),
+        ("Professor Doctor Ann Lee slept .", (0, 3), True),
+        ("His wife , the singer Ann Lee , slept .", (3, 6), True),
+        ("Everyone but Ann Lee slept .", (0, 3), False),
+        ("The man with Ann Lee slept .", (0, 4), False),
+        ("The man who met Ann Lee slept .", (0, 5), False),
+        ("Ann Lee 's cat slept .", (0, 3), False),
+    ],
+)
+def test_only_what_she_is_may_stand_before_a_name(text, mention, is_ann):
+    words = text.split()
+    at = words.index("Ann")
+    she = len(words), len(words)
+    example = GapExample("3", (tuple(words), ("She",)), she, (at, at + 1), she, True, False, "She")
+    assert score_gap([example], [[[mention, she]]]).feminine.correct_gold == is_ann
+
+
+def test_a_word_that_is_name_and_pronoun_at_once_does_not_answer_itself():
+    glued = (2, 2)
+    example = GapExample(
+        "4", (("Bo", "left", "Ann--she"),), glued, glued, (0, 0), True, False, "she"
+    )
+    score = score_gap([example], [[[glued, (0, 0)]]]).feminine
+    assert (score.predicted, score.correct_gold) == (1, 0)
+
+
+def test_every_pronoun_needs_an_answer():
+    with pytest.raises(InputError):
+        score_gap([ANN, HE], [[]])
+
+
+def test_a_pronoun_is_in_one_group():
+    with pytest.raises(InputError, match=r"mention \(6, 6\) is in two clusters, expected one"):
+        score_gap([ANN], [[[SHE, BO], [SHE, ANN_LEE]]])

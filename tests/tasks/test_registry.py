@@ -1,0 +1,54 @@
+"""Every task reads its files and judges its answers as its field does."""
+
+from dataclasses import replace
+
+import pytest
+
+from elmokit.errors import FormatError
+from elmokit.tasks.datasets.records import Document, PredicateRoles, TaggedSentence
+from elmokit.tasks.registry import TASKS
+
+
+def test_of_roles_the_predicate_itself_does_not_count():
+    gold = PredicateRoles(("He", "gave", "it", "up"), 1, "", ("B-ARG0", "B-V", "B-ARG1", "B-C-V"))
+    found = TASKS["srl"].score([gold], [("B-ARG0", "O", "O", "O")])
+    assert found == {"f1": pytest.approx(2 / 3), "precision": 1, "recall": 0.5}
+
+
+def test_of_names_every_label_counts():
+    gold = TaggedSentence(("Mach", "V"), ("O", "S-V"))
+    assert TASKS["ner"].score([gold], [("O", "S-V")])["f1"] == 1
+    assert TASKS["ner"].score([gold], [("O", "O")])["f1"] == 0
+
+
+def test_what_is_mentioned_once_is_no_group():
+    groups = (((0, 0), (2, 2)),)
+    document = Document("", 0, (("Ada", "saw", "herself", "there"),), groups)
+    alone = replace(document, clusters=(*groups, ((3, 3),)))
+    assert TASKS["coreference"].score([alone], [groups])["f1"] == 1
+
+
+@pytest.mark.parametrize("task", ["ner", "chunking"])
+def test_a_tag_that_marks_no_span_is_named_by_its_line(task, tmp_path):
+    file = tmp_path / "names.conll"
+    file.write_text("Ada B-PER\n\nleft VBD\n")
+    with pytest.raises(FormatError, match=r"names.conll, line 3: tag 'VBD', expected O or one"):
+        TASKS[task].read(file)
+
+
+@pytest.mark.parametrize("comment", ["", "# text = Ada left\n"])
+def test_conllu_is_known_by_what_it_holds(comment, tmp_path):
+    file = tmp_path / "words.txt"
+    rest = "\t_" * 6
+    file.write_text(f"{comment}1\tAda\t_\tPROPN{rest}\n2\tleft\t_\tVERB{rest}\n")
+    assert TASKS["pos"].read(file) == [TaggedSentence(("Ada", "left"), ("PROPN", "VERB"))]
+    file.write_text("Ada NNP\nleft VBD\n")
+    assert TASKS["pos"].read(file) == [TaggedSentence(("Ada", "left"), ("NNP", "VBD"))]
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_an_empty_file_is_refused_by_its_name(task, tmp_path):
+    file = tmp_path / "nothing.txt"
+    file.write_text("")
+    with pytest.raises(FormatError, match=r"nothing\.txt"):
+        TASKS[task].read(file)
