@@ -199,7 +199,10 @@ def test_help_shows_the_settings_of_the_task(elmo, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     shown = {name: succeeded(elmo("train", name, "--help")) for name in TASKS}
     for name, task in TASKS.items():
+        assert task.description in shown[name]
+        assert task.files in shown[name]
         assert f"[default: {task.settings.epochs}]" in shown[name]
+        assert ("--crf" in shown[name]) == ("crf" not in task.unused_settings)
         assert f"[default: ({task.finetune_epochs})]" in shown[name]
 
 
@@ -372,3 +375,11 @@ def test_mistakes_are_one_line(elmo, train, place, model_folder):
     )
     failed(elmo("layer-weights", place), "no task.json; expected a folder that elmo train made")
     failed(elmo("train", "ner"), "missing option --train, --dev, --out", code=2)
+
+
+def test_help_of_apply_says_what_a_line_is(elmo, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "600")
+    shown = succeeded(elmo("apply", "--help"))
+    for name, task in TASKS.items():
+        assert name in shown
+        assert task.text.input_help in shown

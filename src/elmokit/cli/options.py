@@ -220,7 +220,7 @@ def takes_settings(
             own = [p for p in inspect.signature(command).parameters.values() if p.name != "given"]
             return _with_parameters(wrapper, [*own, *_settings_parameters(record, names)])
 
-        return _completed_later(command, complete)
+        return completed_later(command, complete)
 
     return decorate
 
@@ -246,12 +246,12 @@ def takes_choices(**choices: Callable[[], Iterable[str]]) -> Callable[[Command],
             own = inspect.signature(command).parameters.values()
             return _with_parameters(wrapper, map(narrowed, own))
 
-        return _completed_later(command, complete)
+        return completed_later(command, complete)
 
     return decorate
 
 
-def _completed_later(command: Command, complete: Callable[[], Command]) -> Command:
+def completed_later(command: Command, complete: Callable[[], Command]) -> Command:
     """A command whose options are read when it is run, or its help shown: that may import torch."""
 
     @functools.wraps(command)

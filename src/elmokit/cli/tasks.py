@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from elmokit.cli.options import (
     AsJson,
+    Command,
     Device,
     ElmoGroup,
     Load,
@@ -17,6 +19,7 @@ from elmokit.cli.options import (
     Text,
     Tokenizer,
     complete_command,
+    completed_later,
     group,
     lines_of,
     resumable,
@@ -127,13 +130,15 @@ def _train_command(task: "Task") -> Any:
         files = {"--train": train, "--dev": dev, "--out": out}
         _train(task, load, given, files, config=config, adapt=adapt, show_settings=show_settings)
 
-    command.__doc__ = f"""Train a head for {task.name}; DIR then holds all that elmo apply needs.
+    command.__doc__ = f"""Train a head that predicts {task.description}.
+
+    The files have {task.files}. DIR then holds all that elmo apply needs.
 
     If it is interrupted, run the same command again to go on after the last finished epoch.
 
     Example: elmo train {task.name} --train train-file --dev dev-file --out {task.name}
     """
-    return takes_settings(lambda: task.settings)(command)
+    return takes_settings(lambda: task.settings, without=task.unused_settings)(command)
 
 
 def _train(
@@ -201,6 +206,26 @@ def _finetune_epochs(task: "Task", elmo: "Embedder", given: int | None) -> int:
     return task.finetune_epochs
 
 
+def _with_inputs(command: Command) -> Command:
+    """Say in a command's help what a line is for each task."""
+
+    def complete() -> Command:
+        tasks_of: dict[str, list[str]] = {}
+        for task in _tasks().values():
+            tasks_of.setdefault(task.text.input_help, []).append(task.name)
+        inputs = [f"{line} ({', '.join(names)})" for line, names in tasks_of.items()]
+
+        @wraps(command)
+        def wrapper(**given: Any) -> None:
+            command(**given)
+
+        wrapper.__doc__ = (command.__doc__ or "").replace("INPUTS", "; ".join(inputs))
+        return wrapper
+
+    return completed_later(command, complete)
+
+
+@_with_inputs
 def apply(
     folder: Folder,
     source: Source = None,
@@ -214,10 +239,7 @@ def apply(
 ) -> None:
     """Apply a trained head to each line of a text and print what it predicts.
 
-    A line is a sentence for ner, pos, chunking and sentiment; a sentence with its predicate
-    between stars for srl (He *gave* it away); a text for classification; a premise, a tab and a
-    hypothesis for entailment; a question, a tab and a text for qa; a whole document for
-    coreference.
+    Each line holds: INPUTS.
 
     Example: elmo apply ner --text "Ada Lovelace was born in London."
     """
