@@ -1,4 +1,4 @@
-"""What README and the documents show is true: their blocks run, and print what they say."""
+"""The code blocks of README and the documents run, and every name on the pages exists."""
 
 import json
 import os
@@ -12,6 +12,7 @@ import pytest
 
 import elmokit
 from elmokit import formats
+from elmokit.cli import app
 from elmokit.config import SIZES
 from elmokit.model.bilm import LanguageModel
 from warm import warm_command
@@ -19,31 +20,38 @@ from warm import warm_command
 pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[1]
-PACKAGE = ROOT / "src" / "elmokit"
-PAGES = [
+README = ROOT / "README.md"
+PAGES_WITH_CODE = [
     "README.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md", "docs/tasks.md",
     "docs/serve.md",
 ]  # fmt: skip
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # Runs the blocks of a page in order, all Python in one namespace, and marks the end of each.
-RUN = """
+RUN_BLOCKS = """
 import json, subprocess, sys
-names = {"__name__": "__main__"}
-for kind, code in json.load(sys.stdin):
-    if kind == "python":
-        exec(compile(code, "block", "exec"), names)
+namespace = {"__name__": "__main__"}
+for language, code in json.load(sys.stdin):
+    if language == "python":
+        exec(compile(code, "block", "exec"), namespace)
     else:
         subprocess.run(["bash", "-ec", code], check=True)
     sys.stdout.flush()
     print("=== end of block", flush=True)
 """
 
+# Options of other programs that the pages name: AllenNLP, bilm-tf, lm_1b, torchrun, TensorBoard.
+FOREIGN_OPTIONS = {
+    "--cuda-device", "--include-sentence-indices", "--options-file", "--vocab-path",
+    "--weight-file", "--test_prefix", "--batch_size", "--train_prefix", "--save_dir", "--mode",
+    "--num_samples", "--sentence", "--nproc-per-node", "--logdir",
+}  # fmt: skip
+
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory):
-    """The published Small with random weights, as files."""
-    folder = tmp_path_factory.mktemp("docs") / "place"
+def small_model(tmp_path_factory):
+    """A folder with the published Small's options and random weights, in bilm-tf's format."""
+    folder = tmp_path_factory.mktemp("docs") / "small"
     pretrained = elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES["small"])))
     formats.save(pretrained, folder, format="bilm-tf")
     return folder
@@ -51,44 +59,94 @@ def small(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def environment():
-    """That of a terminal, where `elmo` is a command that has imported everything already."""
+    """A terminal's environment, where `elmo` is a command that has imported everything already."""
     with warm_command() as folder:
         path = f"{folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
         yield {**os.environ, "PATH": path}
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_blocks_run_and_print_what_they_say(page, small, environment, tmp_path):
-    text = (ROOT / page).read_text("utf-8")
-    blocks = [(match[1], match[2]) for match in BLOCK.finditer(text)]
-    run, expected = [], []
-    for (kind, code), (following, output) in zip(blocks, [*blocks[1:], ("x", "")], strict=True):
-        if kind in ("python", "sh") and not code.startswith("make "):
-            run.append((kind, code))
-            expected.append(output if following == "" and not output.startswith("src/") else None)
-    assert run
+@pytest.mark.parametrize("page", PAGES_WITH_CODE)
+def test_code_blocks_run_and_print_the_output_shown(page, small_model, environment, tmp_path):
+    blocks = BLOCK.findall((ROOT / page).read_text("utf-8"))
+    code_blocks, expected_outputs = [], []
+    for (language, code), (next_language, next_text) in zip(
+        blocks, [*blocks[1:], ("text", "")], strict=True
+    ):
+        if language in ("python", "sh") and not code.startswith(("make ", "pip ")):
+            code_blocks.append((language, code))
+            expected_outputs.append(next_text if next_language == "" else None)
+    assert code_blocks
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", RUN],
-        input=json.dumps(run), cwd=shutil.copytree(small, tmp_path / "place"), env=environment,
-        capture_output=True, text=True, check=False,
+        [sys.executable, "-W", "error", "-c", RUN_BLOCKS],
+        input=json.dumps(code_blocks), cwd=shutil.copytree(small_model, tmp_path / "run"),
+        env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    printed = done.stdout.split("=== end of block\n")[:-1]
-    for (_, code), said, wanted in zip(run, printed, expected, strict=True):
-        if wanted is not None:
-            assert said == wanted, code
+    outputs = done.stdout.split("=== end of block\n")[:-1]
+    for (_, code), output, expected in zip(code_blocks, outputs, expected_outputs, strict=True):
+        if expected is not None:
+            assert output == expected, code
 
 
-def test_every_target_that_readme_names_is_in_the_makefile():
+def test_every_option_on_the_pages_is_in_the_help_of_a_command(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "250")
+    known = FOREIGN_OPTIONS | options_of_commands([], capsys) | options_of_scripts()
+    for page in [README, *sorted((ROOT / "docs").glob("*.md"))]:
+        named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text("utf-8")))
+        assert named <= known, f"{page.name}: no such options: {sorted(named - known)}"
+
+
+def test_every_command_on_the_pages_exists(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "250")
+    commands = subcommands(help_of([], capsys))
+    assert "embed" in commands
+    for page in [README, *sorted((ROOT / "docs").glob("*.md"))]:
+        # In code alone: `elmo embed` or a line of a block, with no `allennlp` before it.
+        text = page.read_text("utf-8")
+        named = set(re.findall(r"(?:`|^\$? ?|\| )elmo ([a-z][a-z-]*)", text, re.MULTILINE))
+        assert named <= commands, f"{page.name}: no such commands: {sorted(named - commands)}"
+
+
+def help_of(command, capsys):
+    app([*command, "--help"], prog_name="elmo", standalone_mode=False)
+    return capsys.readouterr().out
+
+
+def subcommands(help_text):
+    return set(re.findall(r"^│ ([a-z][\w-]*) {2,}", help_text, re.MULTILINE))
+
+
+def options_of_commands(command, capsys):
+    """All options of a command, or of a group of commands."""
+    shown = help_of(command, capsys)
+    options = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", shown))
+    for name in subcommands(shown):
+        options |= options_of_commands([*command, name], capsys)
+    return options
+
+
+def options_of_scripts():
+    """The options of all benchmarks."""
+    scripts = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("benchmarks/*/*.py")]
+    definition = re.compile(r"add_argument\(\s*\"(--[a-z][\w-]*)\"")
+    return {option for path in scripts for option in definition.findall(path.read_text("utf-8"))}
+
+
+def test_every_make_target_in_readme_exists():
     makefile = (ROOT / "Makefile").read_text("utf-8")
-    targets = re.findall(r"^make ([a-z]+)", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE)
+    targets = re.findall(r"^make ([a-z-]+)", README.read_text("utf-8"), re.MULTILINE)
     assert targets
     for target in targets:
         assert re.search(f"^{target}:", makefile, re.MULTILINE), target
 
 
-def test_links_between_pages_lead_somewhere():
-    pages = [page for way in ("*", "docs/*", "benchmarks/**/*") for page in ROOT.glob(f"{way}.md")]
+def test_links_between_pages_lead_to_files():
+    pages = [
+        page
+        for pattern in ("*.md", "docs/*.md", "benchmarks/**/*.md")
+        for page in ROOT.glob(pattern)
+        if "peers" not in page.parts
+    ]
     assert len(pages) > 15
     for page in pages:
         for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8")):
