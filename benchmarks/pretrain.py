@@ -18,7 +18,7 @@ import torch
 
 import elmokit
 from contest import BATCH_SIZE, DROPOUT, NUM_SAMPLED, SEQUENCE_LENGTH, SIZES, WARMUP_STEPS
-from elmokit.pretrain.trainer import Trainer
+from elmokit.pretraining.trainer import Trainer
 from embed import gemm_peak
 
 HERE = Path(__file__).parent

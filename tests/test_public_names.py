@@ -1,3 +1,4 @@
+import pkgutil
 import subprocess
 import sys
 
@@ -26,3 +27,8 @@ def test_every_error_on_purpose_is_an_elmokit_error():
     for name in elmokit.__all__:
         if name.endswith("Error"):
             assert issubclass(getattr(elmokit, name), elmokit.ElmokitError)
+
+
+def test_no_public_name_is_also_a_module():
+    modules = {module.name for module in pkgutil.iter_modules(elmokit.__path__)}
+    assert not modules & set(elmokit.__all__)  # importing the module would replace the name

@@ -1,6 +1,6 @@
 """Settings and text of a pretraining run that takes a second."""
 
-from elmokit.pretrain.settings import PretrainingSettings
+from elmokit.pretraining.settings import PretrainingSettings
 
 TINY = PretrainingSettings(
     projection_size=8,

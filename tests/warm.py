@@ -91,8 +91,8 @@ def _bury_the_dead():
 
 if __name__ == "__main__":
     import elmokit.cli
-    import elmokit.pretrain.dry_run
-    import elmokit.pretrain.trainer
+    import elmokit.pretraining.dry_run
+    import elmokit.pretraining.trainer
     import elmokit.tasks.registry
     import elmokit.tasks.trainer
 

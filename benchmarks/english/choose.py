@@ -21,9 +21,9 @@ import torch
 
 from elmokit.embedder import Embedder
 from elmokit.errors import ConfigError
-from elmokit.pretrain.corpus import UNKNOWN_ID, Corpus
-from elmokit.pretrain.settings import PRESETS
-from elmokit.pretrain.trainer import Trainer
+from elmokit.pretraining.corpus import UNKNOWN_ID, Corpus
+from elmokit.pretraining.settings import PRESETS
+from elmokit.pretraining.trainer import Trainer
 from elmokit.scoring import perplexity
 from elmokit.tasks.datasets.columns import read_conllu
 from elmokit.tasks.probing import probe_layers

@@ -14,7 +14,7 @@ from itertools import groupby
 from pathlib import Path
 
 import elmokit
-from elmokit.pretrain.finetune import finetune, finetuning_digest
+from elmokit.pretraining.finetune import finetune, finetuning_digest
 from elmokit.tasks.checkpoint import digest_of_run
 from elmokit.tasks.layers import CachedLayers
 from elmokit.tasks.registry import TASKS

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from elmokit.batching import Batch as Batch
     from elmokit.config import BiLMConfig as BiLMConfig
     from elmokit.config import CharacterConfig as CharacterConfig
-    from elmokit.embed_file import embed_file as embed_file
     from elmokit.embedder import Embedder as Embedder
     from elmokit.embedder import LoadOptions as LoadOptions
     from elmokit.embedder import load as load
@@ -23,20 +22,21 @@ if TYPE_CHECKING:
     from elmokit.errors import RankError as RankError
     from elmokit.errors import ServiceError as ServiceError
     from elmokit.export import check_table as check_table
-    from elmokit.export import dump_softmax as dump_softmax
-    from elmokit.export import dump_states as dump_states
-    from elmokit.export import dump_words as dump_words
+    from elmokit.export import export_softmax as export_softmax
+    from elmokit.export import export_states as export_states
+    from elmokit.export import export_words as export_words
     from elmokit.export import write_vectors as write_vectors
+    from elmokit.file_embedding import embed_file as embed_file
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
     from elmokit.model.bilm import BiLM as BiLM
     from elmokit.model.bilm import State as State
     from elmokit.model.elmo import Elmo as Elmo
     from elmokit.model.scalar_mix import ScalarMix as ScalarMix
-    from elmokit.pretrain.corpus import Corpus as Corpus
-    from elmokit.pretrain.prepare import prepare as prepare
-    from elmokit.pretrain.settings import PretrainingSettings as PretrainingSettings
-    from elmokit.pretrain.trainer import pretrain as pretrain
+    from elmokit.pretraining.corpus import Corpus as Corpus
+    from elmokit.pretraining.prepare import prepare as prepare
+    from elmokit.pretraining.settings import PretrainingSettings as PretrainingSettings
+    from elmokit.pretraining.trainer import pretrain as pretrain
     from elmokit.results import Perplexity as Perplexity
     from elmokit.results import Prediction as Prediction
     from elmokit.results import Score as Score
@@ -54,7 +54,7 @@ _MODULE_OF = {
     "Batch": "batching",
     "CharacterConfig": "config",
     "ConfigError": "errors",
-    "Corpus": "pretrain.corpus",
+    "Corpus": "pretraining.corpus",
     "Elmo": "model.elmo",
     "ElmokitError": "errors",
     "Embedder": "embedder",
@@ -73,14 +73,14 @@ _MODULE_OF = {
     "State": "model.bilm",
     "Whitening": "whitening",
     "convert": "formats",
-    "dump_softmax": "export",
-    "dump_states": "export",
-    "dump_words": "export",
-    "embed_file": "embed_file",
+    "export_softmax": "export",
+    "export_states": "export",
+    "export_words": "export",
+    "embed_file": "file_embedding",
     "load": "embedder",
-    "prepare": "pretrain.prepare",
-    "pretrain": "pretrain.trainer",
-    "PretrainingSettings": "pretrain.settings",
+    "prepare": "pretraining.prepare",
+    "pretrain": "pretraining.trainer",
+    "PretrainingSettings": "pretraining.settings",
     "perplexity": "scoring",
     "TaskModel": "tasks.saved_model",
     "load_task": "tasks.saved_model",

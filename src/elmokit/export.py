@@ -27,7 +27,7 @@ _WORDS_PER_BATCH = 4096
 _STATES_PER_BATCH = 512
 
 
-def dump_softmax(embedder: Embedder, target: str | Path) -> int:
+def export_softmax(embedder: Embedder, target: str | Path) -> int:
     """Write the softmax, one row per word of the vocabulary; returns the number of rows.
 
     `.npz` holds `weight` and `bias`; `.npy` the weight, with the bias beside it in `.bias.npy`;
@@ -53,7 +53,7 @@ def dump_softmax(embedder: Embedder, target: str | Path) -> int:
     return len(words)
 
 
-def dump_words(
+def export_words(
     embedder: Embedder,
     target: str | Path,
     words: Iterable[str] | None = None,
@@ -84,7 +84,7 @@ def dump_words(
     return len(listed)
 
 
-def dump_states(
+def export_states(
     embedder: Embedder,
     target: str | Path,
     sentences: Iterable[Sequence[str]],

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from elmokit.pretrain.settings import PRESETS
+from elmokit.pretraining.settings import PRESETS
 from random_models import make_corpus
 
 SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3

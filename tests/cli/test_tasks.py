@@ -9,7 +9,7 @@ from itertools import starmap
 import pytest
 
 from elmokit import formats
-from elmokit.pretrain import finetune as finetuning
+from elmokit.pretraining import finetune as finetuning
 from elmokit.tasks.registry import TASKS
 from random_models import make_folder
 from typed import failed, succeeded
@@ -134,15 +134,18 @@ def test_a_bilm_may_first_read_the_text_to_learn_from(elmo, train, place):
     (place / "words").mkdir()
     speaker = make_folder(place / "words", softmax_words=9)
     files = ("--train", "texts", "--dev", "texts", "--out", "out-texts", "-c", "small.toml")
-    asked = ("train", "classification", *files, "--adapt", "2", "-m", speaker)
+    asked = ("train", "classification", *files, "--finetune-epochs", "2", "-m", speaker)
     said = succeeded(elmo(*asked))
     read, own = (formats.load(place / name) for name in ("out-texts.elmo", "out-texts/elmo"))
     assert read.fingerprint() == own.fingerprint() != formats.load(speaker).fingerprint()
     assert succeeded(elmo(*asked)) == said  # it was learnt already
-    failed(train("pos", "--adapt", "1"), "the model has no softmax, so it cannot be fine-tuned")
-    _, told, code = train("pos", "--adapt", "1", "--elmo", "none")
+    failed(
+        train("pos", "--finetune-epochs", "1"),
+        "the model has no softmax, so it cannot be fine-tuned",
+    )
+    _, told, code = train("pos", "--finetune-epochs", "1", "--elmo", "none")
     assert code == 0
-    assert "--elmo none: no biLM is used, so --model and --adapt have no effect\n" in told
+    assert "--elmo none: no biLM is used, so --model and --finetune-epochs have no effect\n" in told
     assert not (place / "out-pos.elmo").exists()
 
 
@@ -162,7 +165,7 @@ def test_a_bilm_reads_the_text_to_learn_from_alone_and_stands_beside_the_folder(
 
     monkeypatch.setattr(finetuning, "finetune", spied)
     files = ("--train", "../texts", "--dev", "../others", "--out", ".", "-c", "../small.toml")
-    succeeded(elmo("train", "classification", *files, "--adapt", "1", "-m", speaker))
+    succeeded(elmo("train", "classification", *files, "--finetune-epochs", "1", "-m", speaker))
     (text,) = texts
     examples = TASKS["classification"].read(place / "texts")
     assert sorted(text) == sorted({example.words for example in examples})
@@ -214,7 +217,18 @@ def test_a_run_that_cannot_be_is_refused_before_the_bilm_reads(elmo, place):
     (place / "full" / "notes").write_text("mine")
     (place / "two").write_text("film 1 2\n")
     begun = ("--train", "texts", "--dev", "texts", "--out", "as-it-was", "-c", "small.toml")
-    succeeded(elmo("train", "classification", *begun, "--epochs", "12", "--adapt=0", "-m", speaker))
+    succeeded(
+        elmo(
+            "train",
+            "classification",
+            *begun,
+            "--epochs",
+            "12",
+            "--finetune-epochs=0",
+            "-m",
+            speaker,
+        )
+    )
     for dev, out, option, says in (
         ("others", "out", (), "labelled 7, the training examples 0, 1; are they of one task?"),
         ("texts", "full", (), "full: holds notes, but no checkpoint of a run"),
@@ -226,7 +240,9 @@ def test_a_run_that_cannot_be_is_refused_before_the_bilm_reads(elmo, place):
         ("texts", "texts", (), "texts: is a file, expected a folder; name another"),
     ):
         files = ("--train", "texts", "--dev", dev, "--out", out, "-c", "small.toml", *option)
-        failed(elmo("train", "classification", *files, "--adapt", "2", "-m", speaker), says)
+        failed(
+            elmo("train", "classification", *files, "--finetune-epochs", "2", "-m", speaker), says
+        )
         assert not (place / f"{out}.elmo").exists()
 
 

@@ -138,14 +138,16 @@ def export(
         raise typer.BadParameter("the softmax needs no INPUT")
     embedder = load()
     if what == "softmax":
-        count = elmokit.dump_softmax(embedder, target)
+        count = elmokit.export_softmax(embedder, target)
     elif what == "words" and not source and not text:
-        count = elmokit.dump_words(embedder, target)
+        count = elmokit.export_words(embedder, target)
     else:
         with lines_of(source, text) as lines:
             if what == "words":
-                count = elmokit.dump_words(embedder, target, (line.strip(" \t") for line in lines))
+                count = elmokit.export_words(
+                    embedder, target, (line.strip(" \t") for line in lines)
+                )
             else:
                 sentences = (words for line in lines for words in embedder.tokenize(line))
-                count = elmokit.dump_states(embedder, target, sentences)
+                count = elmokit.export_states(embedder, target, sentences)
     tell(f"{target}: {count:,} {'sentences' if what == 'states' else 'words'}")

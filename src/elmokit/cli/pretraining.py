@@ -9,7 +9,7 @@ import elmokit
 from elmokit.cli.options import CORPUS_HELP, TOKENIZER_NAMES, resumable, takes_settings, tell
 
 if TYPE_CHECKING:
-    from elmokit.pretrain.settings import PretrainingSettings
+    from elmokit.pretraining.settings import PretrainingSettings
 
 
 @resumable("run the same command again to go on from the last part written")
@@ -102,7 +102,7 @@ def prepare(
 
 
 def _default_settings() -> "PretrainingSettings":
-    from elmokit.pretrain.settings import PretrainingSettings  # noqa: PLC0415  (torch)
+    from elmokit.pretraining.settings import PretrainingSettings  # noqa: PLC0415  (torch)
 
     return PretrainingSettings()
 
@@ -153,10 +153,10 @@ def pretrain(
     Example: elmo pretrain corpus --config tiny --out run --epochs 3 --batch-size 64
     """
     from elmokit import formats  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.pretrain.corpus import Corpus  # noqa: PLC0415
-    from elmokit.pretrain.dry_run import dry_run as estimate  # noqa: PLC0415
-    from elmokit.pretrain.settings import read_settings  # noqa: PLC0415
-    from elmokit.pretrain.trainer import pretrain as train  # noqa: PLC0415
+    from elmokit.pretraining.corpus import Corpus  # noqa: PLC0415
+    from elmokit.pretraining.dry_run import dry_run as estimate  # noqa: PLC0415
+    from elmokit.pretraining.settings import read_settings  # noqa: PLC0415
+    from elmokit.pretraining.trainer import pretrain as train  # noqa: PLC0415
 
     chosen = read_settings(config, given)
     if settings:

@@ -113,7 +113,7 @@ def _train_command(task: "Task") -> Any:
                 show_default=False,
             ),
         ] = None,
-        adapt: Annotated[
+        finetune_epochs: Annotated[
             int | None,
             typer.Option(
                 min=0,
@@ -128,7 +128,15 @@ def _train_command(task: "Task") -> Any:
         ] = False,
     ) -> None:
         files = {"--train": train, "--dev": dev, "--out": out}
-        _train(task, load, given, files, config=config, adapt=adapt, show_settings=show_settings)
+        _train(
+            task,
+            load,
+            given,
+            files,
+            config=config,
+            finetune_epochs=finetune_epochs,
+            show_settings=show_settings,
+        )
 
     command.__doc__ = f"""Train a head that predicts {task.description}.
 
@@ -148,11 +156,11 @@ def _train(
     files: dict[str, Path | None],
     *,
     config: Path | None,
-    adapt: int | None,
+    finetune_epochs: int | None,
     show_settings: bool,
 ) -> None:
     from elmokit.embedder import Embedder, LoadOptions  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.pretrain.finetune import finetune  # noqa: PLC0415
+    from elmokit.pretraining.finetune import finetune  # noqa: PLC0415
     from elmokit.settings import to_toml  # noqa: PLC0415
     from elmokit.tasks.saved_model import text_for_finetuning  # noqa: PLC0415
     from elmokit.tasks.settings import read_settings  # noqa: PLC0415
@@ -175,9 +183,9 @@ def _train(
     device = load.keywords["device"]
     find_device(device)  # refuses one that is not there
     elmo = None if settings.elmo == "none" else load()
-    if elmo is None and (load.keywords["model"] or adapt):
-        tell("--elmo none: no biLM is used, so --model and --adapt have no effect")
-    epochs = 0 if elmo is None else _finetune_epochs(task, elmo, adapt)
+    if elmo is None and (load.keywords["model"] or finetune_epochs):
+        tell("--elmo none: no biLM is used, so --model and --finetune-epochs have no effect")
+    epochs = 0 if elmo is None else _finetune_epochs(task, elmo, finetune_epochs)
     check_run(
         task, examples, dev_examples, out, settings=settings, model=elmo, finetuned_first=epochs > 0
     )
@@ -196,7 +204,7 @@ def _train(
 
 
 def _finetune_epochs(task: "Task", elmo: "Embedder", given: int | None) -> int:
-    from elmokit.pretrain.finetune import missing_for_finetuning  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.pretraining.finetune import missing_for_finetuning  # noqa: PLC0415  (torch takes seconds)
 
     if given is not None:
         return given

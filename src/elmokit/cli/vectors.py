@@ -87,7 +87,7 @@ def embed(
 
     Example: elmo embed sentences.txt vectors.hdf5 --layers mean
     """
-    from elmokit.embed_file import embed_file  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.file_embedding import embed_file  # noqa: PLC0415  (torch takes seconds)
 
     given: str | None = source
     if text and target is None:

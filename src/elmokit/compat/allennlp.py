@@ -15,8 +15,8 @@ from elmokit import formats
 from elmokit.batching import Batch, check_words
 from elmokit.compat.allennlp_shim import install, main
 from elmokit.config import BiLMConfig
-from elmokit.embed_file import HDF5Writer, model_attributes
 from elmokit.errors import ConfigError
+from elmokit.file_embedding import HDF5Writer, model_attributes
 from elmokit.model.bilm import State
 from elmokit.model.scalar_mix import mix_layers
 from elmokit.pooling import Vectors

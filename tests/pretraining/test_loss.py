@@ -9,7 +9,7 @@ from elmokit.config import BiLMConfig, CharacterConfig
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.dropout import Dropout
 from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax
-from elmokit.pretrain.loss import DirectionInput, Segments, add_gradients
+from elmokit.pretraining.loss import DirectionInput, Segments, add_gradients
 
 BATCH_SIZE, STEPS, WORDS, TYPES = 3, 7, 20, 9
 CHARACTERS = CharacterConfig(
@@ -86,7 +86,7 @@ def reference_loss(model, chars, inputs, resets, state):
 @pytest.mark.parametrize("kind", ["plain", "sparse", "adaptive", "shared", "side by side"])
 def test_gradients_are_those_of_the_reference_loss(kind, monkeypatch):
     if kind == "side by side":
-        monkeypatch.setattr("elmokit.pretrain.loss._NUMBERS_FOR_THREADS", 0)
+        monkeypatch.setattr("elmokit.pretraining.loss._NUMBERS_FOR_THREADS", 0)
     model = make_model(kind)
     chars, inputs, resets, state = make_case(model, kind)
     result = add_gradients(model, chars, inputs, state, scale=5.0, sparse=kind == "sparse")

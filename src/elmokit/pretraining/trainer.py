@@ -16,15 +16,15 @@ from elmokit.formats.pretrained import Pretrained, parameter_name, stored_name
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.dropout import Dropout
 from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax, sample_negatives
-from elmokit.pretrain.corpus import UNKNOWN_ID, Corpus
-from elmokit.pretrain.distributed import ProcessGroup
-from elmokit.pretrain.init_from import copy_weights
-from elmokit.pretrain.logger import TrainingLog
-from elmokit.pretrain.loss import DirectionInput, Segments, WindowResult, add_gradients
-from elmokit.pretrain.run_dir import Checkpoint, RunDirectory, model_card
-from elmokit.pretrain.settings import PretrainingSettings
-from elmokit.pretrain.stream import Ids, Stream, Window
-from elmokit.pretrain.validation import Validation, validate
+from elmokit.pretraining.corpus import UNKNOWN_ID, Corpus
+from elmokit.pretraining.distributed import ProcessGroup
+from elmokit.pretraining.init_from import copy_weights
+from elmokit.pretraining.logger import TrainingLog
+from elmokit.pretraining.loss import DirectionInput, Segments, WindowResult, add_gradients
+from elmokit.pretraining.run_dir import Checkpoint, RunDirectory, model_card
+from elmokit.pretraining.settings import PretrainingSettings
+from elmokit.pretraining.stream import Ids, Stream, Window
+from elmokit.pretraining.validation import Validation, validate
 from elmokit.threads import using_threads
 
 # After so many seconds without a line of the log, a line of progress is reported.

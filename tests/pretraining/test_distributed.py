@@ -10,10 +10,10 @@ import torch
 import torch._dynamo
 
 from elmokit.errors import ConfigError, RankError
-from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.distributed import ProcessGroup
-from elmokit.pretrain.settings import PretrainingSettings
-from elmokit.pretrain.trainer import Trainer, pretrain
+from elmokit.pretraining.corpus import Corpus
+from elmokit.pretraining.distributed import ProcessGroup
+from elmokit.pretraining.settings import PretrainingSettings
+from elmokit.pretraining.trainer import Trainer, pretrain
 from random_models import make_corpus
 
 SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3

@@ -11,10 +11,10 @@ import torch
 
 import elmokit
 from elmokit.errors import ConfigError, NumericError
-from elmokit.pretrain import trainer as training
-from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.settings import PretrainingSettings
-from elmokit.pretrain.trainer import Trainer, pretrain
+from elmokit.pretraining import trainer as training
+from elmokit.pretraining.corpus import Corpus
+from elmokit.pretraining.settings import PretrainingSettings
+from elmokit.pretraining.trainer import Trainer, pretrain
 from random_models import make_corpus
 from tiny_run import SENTENCES, TINY, changed
 
@@ -87,7 +87,7 @@ def test_without_resets_the_state_is_carried_from_step_to_step(corpus):
 
 
 def test_a_line_a_minute_is_reported_between_those_of_the_log(corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("elmokit.pretrain.trainer._SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr("elmokit.pretraining.trainer._SECONDS_BETWEEN_LINES", 0.0)
     lines = []
     pretrain(corpus, changed(steps=3, log_interval=100), tmp_path, report=lines.append)
     assert lines[:2] == ["step 1 of 3", "step 2 of 3"]
@@ -150,7 +150,7 @@ def test_gradients_that_are_not_finite_leave_the_weights_alone(corpus, monkeypat
     trainer.train_step()
     before = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
     monkeypatch.setattr(
-        "elmokit.pretrain.trainer.clip_gradients", lambda parameters, max_norm: float("inf")
+        "elmokit.pretraining.trainer.clip_gradients", lambda parameters, max_norm: float("inf")
     )
     with pytest.raises(NumericError, match="gradients are not finite"):
         trainer.train_step()
@@ -218,7 +218,7 @@ def test_full_and_adaptive_softmax_learn(corpus, tmp_path, softmax):
 
 
 def test_training_both_directions_in_threads_is_deterministic(corpus, monkeypatch):
-    monkeypatch.setattr("elmokit.pretrain.loss._NUMBERS_FOR_THREADS", 0)
+    monkeypatch.setattr("elmokit.pretraining.loss._NUMBERS_FOR_THREADS", 0)
     runs = [Trainer(corpus, changed(threads=2, gradient_accumulation=2)) for _ in range(2)]
     for trainer in runs:
         for _ in range(4):
@@ -243,10 +243,10 @@ SHORT = """
 import sys
 from dataclasses import replace
 import torch
-from elmokit.pretrain import loss
-from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.settings import PretrainingSettings
-from elmokit.pretrain.trainer import Trainer
+from elmokit.pretraining import loss
+from elmokit.pretraining.corpus import Corpus
+from elmokit.pretraining.settings import PretrainingSettings
+from elmokit.pretraining.trainer import Trainer
 
 torch.cpu.get_capabilities = lambda: {"avx512_bf16": True}
 loss._NUMBERS_FOR_THREADS = 0  # both directions are trained in threads

@@ -15,9 +15,9 @@ from elmokit.config import BiLMConfig
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.softmax import AdaptiveSoftmax
-from elmokit.pretrain.prepare import prepare
-from elmokit.pretrain.settings import PretrainingSettings, names_of_0_1
-from elmokit.pretrain.trainer import pretrain
+from elmokit.pretraining.prepare import prepare
+from elmokit.pretraining.settings import PretrainingSettings, names_of_0_1
+from elmokit.pretraining.trainer import pretrain
 from elmokit.vocab import write_vocabulary
 
 # In the model's directory: a digest of the source model, the text and the settings.

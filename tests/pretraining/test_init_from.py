@@ -5,10 +5,10 @@ import torch
 
 import elmokit
 from elmokit.errors import InputError
-from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.init_from import copy_weights
-from elmokit.pretrain.run_dir import RunDirectory
-from elmokit.pretrain.trainer import Trainer, pretrain
+from elmokit.pretraining.corpus import Corpus
+from elmokit.pretraining.init_from import copy_weights
+from elmokit.pretraining.run_dir import RunDirectory
+from elmokit.pretraining.trainer import Trainer, pretrain
 from random_models import make_corpus
 from tiny_run import changed, weights_of
 

@@ -19,13 +19,13 @@ from elmokit.atomic import (
 )
 from elmokit.errors import InputError, OutputError
 from elmokit.formats.pretrained import Pretrained
-from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.settings import PretrainingSettings, changed_settings, parse_settings
-from elmokit.pretrain.stream import Position
-from elmokit.pretrain.validation import Validation
+from elmokit.pretraining.corpus import Corpus
+from elmokit.pretraining.settings import PretrainingSettings, changed_settings, parse_settings
+from elmokit.pretraining.stream import Position
+from elmokit.pretraining.validation import Validation
 
 if TYPE_CHECKING:
-    from elmokit.pretrain.trainer import Trainer
+    from elmokit.pretraining.trainer import Trainer
 
 SETTINGS, CHECKPOINT, MODEL = "settings.toml", "checkpoint.pt", "model"
 

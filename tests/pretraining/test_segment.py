@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.pretrain.loss import Segments
+from elmokit.pretraining.loss import Segments
 
 
 @given(num_rows=st.integers(1, 6), steps=st.integers(1, 8), seed=st.integers(0, 999))

@@ -16,9 +16,9 @@ import torch
 import elmokit
 from elmokit.atomic import DirectoryLock
 from elmokit.errors import FormatError, InputError, OutputError
-from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.settings import names_of_0_1
-from elmokit.pretrain.trainer import Trainer, pretrain
+from elmokit.pretraining.corpus import Corpus
+from elmokit.pretraining.settings import names_of_0_1
+from elmokit.pretraining.trainer import Trainer, pretrain
 from random_models import make_corpus
 from tiny_run import SENTENCES, TINY, changed, weights_of
 

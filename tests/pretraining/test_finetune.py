@@ -9,8 +9,8 @@ from elmokit import formats
 from elmokit.errors import InputError
 from elmokit.model.bilm import LanguageModel
 from elmokit.model.softmax import AdaptiveSoftmax
-from elmokit.pretrain import finetune as finetuning
-from elmokit.pretrain.finetune import finetune
+from elmokit.pretraining import finetune as finetuning
+from elmokit.pretraining.finetune import finetune
 from random_models import make_folder
 
 SENTENCES = [tuple(f"word{(first + n) % 9}" for n in range(12)) for first in range(9)] * 8

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from elmokit.atomic import write_atomically
 from elmokit.errors import InputError
-from elmokit.pretrain.bad_lines import BadLine, split_paragraphs
-from elmokit.pretrain.corpus import (
+from elmokit.pretraining.bad_lines import BadLine, split_paragraphs
+from elmokit.pretraining.corpus import (
     END_ID,
     FORMAT,
     SPECIAL_TOKENS,
@@ -30,7 +30,7 @@ from elmokit.pretrain.corpus import (
     ShardRecord,
     SourceRecord,
 )
-from elmokit.pretrain.line_ranges import Chunk
+from elmokit.pretraining.line_ranges import Chunk
 from elmokit.tokenizers import Tokenizer, get_tokenizer
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN, Vocabulary
 

@@ -14,12 +14,12 @@ from elmokit.atomic import write_checkpoint
 from elmokit.errors import FormatError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.memory import peak_bytes
-from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.init_from import copy_weights
-from elmokit.pretrain.run_dir import CHECKPOINT, RunDirectory
-from elmokit.pretrain.settings import PretrainingSettings
-from elmokit.pretrain.trainer import Trainer
-from elmokit.pretrain.validation import sample_sentences, validate
+from elmokit.pretraining.corpus import Corpus
+from elmokit.pretraining.init_from import copy_weights
+from elmokit.pretraining.run_dir import CHECKPOINT, RunDirectory
+from elmokit.pretraining.settings import PretrainingSettings
+from elmokit.pretraining.trainer import Trainer
+from elmokit.pretraining.validation import sample_sentences, validate
 from elmokit.threads import find_device
 
 # Steps are timed for so long, and validation on so many words.

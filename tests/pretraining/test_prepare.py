@@ -15,9 +15,9 @@ import pytest
 from elmokit import prepare
 from elmokit.atomic import DirectoryLock
 from elmokit.errors import ElmokitError, FormatError, InputError, OutputError
-from elmokit.pretrain import line_ranges
-from elmokit.pretrain.line_ranges import Chunk, LineRange
-from elmokit.pretrain.prepare import write_parts
+from elmokit.pretraining import line_ranges
+from elmokit.pretraining.line_ranges import Chunk, LineRange
+from elmokit.pretraining.prepare import write_parts
 from elmokit.progress import Progress
 from elmokit.tokenizers import get_tokenizer
 
@@ -197,7 +197,7 @@ def test_the_corpus_does_not_depend_on_the_chunks(tmp_path, monkeypatch, wrapped
 
 
 def test_shards_end_where_a_sentence_does(tmp_path, monkeypatch):
-    monkeypatch.setattr("elmokit.pretrain.shards.SHARD_TOKENS", 100)
+    monkeypatch.setattr("elmokit.pretraining.shards.SHARD_TOKENS", 100)
     corpus = prepared(tmp_path / "a", "a b c d e f g\n" * 100 + "h " * 300, tokenizer="spaces")
     assert len(corpus.shards) == 8
     assert all(np.load(shard)[-1] == 1 for shard in corpus.shards)
@@ -259,7 +259,7 @@ RUN = """
 import sys
 
 if __name__ == "__main__":
-    from elmokit.pretrain import line_ranges, prepare
+    from elmokit.pretraining import line_ranges, prepare
 
     line_ranges.CHUNK_BYTES = 2**14
     prepare.prepare([sys.argv[1]], sys.argv[2], workers=2)
@@ -334,5 +334,5 @@ def test_a_folder_that_another_process_prepares_is_refused(tmp_path):
 
 
 def test_worker_processes_do_not_import_torch():
-    code = "import sys, elmokit.pretrain.prepare; sys.exit('torch' in sys.modules)"
+    code = "import sys, elmokit.pretraining.prepare; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

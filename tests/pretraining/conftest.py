@@ -2,8 +2,8 @@
 
 import pytest
 
-from elmokit.pretrain.corpus import Corpus
-from elmokit.pretrain.trainer import pretrain
+from elmokit.pretraining.corpus import Corpus
+from elmokit.pretraining.trainer import pretrain
 from random_models import make_corpus
 from tiny_run import SENTENCES, TINY
 

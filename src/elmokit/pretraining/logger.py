@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit.atomic import write_atomically
-from elmokit.pretrain.distributed import ProcessGroup
-from elmokit.pretrain.validation import Validation
+from elmokit.pretraining.distributed import ProcessGroup
+from elmokit.pretraining.validation import Validation
 from elmokit.progress import duration
 
 if TYPE_CHECKING:
-    from elmokit.pretrain.trainer import StepResult, Trainer
+    from elmokit.pretraining.trainer import StepResult, Trainer
 
 NAME = "log.jsonl"
 _FINAL = "perplexity_of_best"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from elmokit.pretrain.line_ranges import MAX_BYTES, LineRange
+from elmokit.pretraining.line_ranges import MAX_BYTES, LineRange
 
 MAX_LINE = 1_000_000  # characters
 MAX_WITHOUT_SPACE = 10_000

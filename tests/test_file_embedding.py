@@ -10,9 +10,9 @@ import pytest
 
 import elmokit
 from elmokit.atomic import ResumableDirectory
-from elmokit.embed_file import HDF5Writer, embed_file
 from elmokit.errors import InputError, OutputError
 from elmokit.export import write_vectors
+from elmokit.file_embedding import HDF5Writer, embed_file
 
 LINES = ["The cat sat .", "", "a / b : c .", "The cat sat .", "  tabs\tand spaces  ", "x"]
 
@@ -160,7 +160,7 @@ def test_long_lines_with_a_carried_state_are_several_parts(model_folder, tmp_pat
 
 KILLS = """
 import os, random, signal, sys, time
-import elmokit.cli, elmokit.embed_file  # imported once; each try is a fork that is really killed
+import elmokit.cli, elmokit.file_embedding  # imported once; each try is a forked process
 
 random.seed(0)
 model, lines, target = sys.argv[1:]
@@ -300,7 +300,7 @@ def test_an_existing_file_is_left_alone(model, tmp_path):
 
 FULL_DISK = """
 import resource, sys, elmokit
-from elmokit.embed_file import embed_file
+from elmokit.file_embedding import embed_file
 model = elmokit.load(sys.argv[1], tokens_per_batch=64)
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[3]), resource.RLIM_INFINITY))
 lines = [" ".join(f"w{(k * k + j) % 97}" for j in range(k % 12)) for k in range(400)]

@@ -8,7 +8,7 @@ import pytest
 
 from elmokit.config import SIZES
 from elmokit.errors import ConfigError, FormatError
-from elmokit.pretrain.settings import (
+from elmokit.pretraining.settings import (
     PRESETS,
     RENAMED,
     PretrainingSettings,
