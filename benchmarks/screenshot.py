@@ -1,4 +1,4 @@
-"""A model becomes a picture of its page: the uses of a word at layer 2, in a browser.
+"""Take the screenshot of the page in the documentation: contexts of a word at the top layer.
 
     python benchmarks/screenshot.py docs/page.png [--model DIR] [--layer 2] [--browser chromium]
 
@@ -16,7 +16,7 @@ from elmokit.server.limits import Limits
 from elmokit.server.resources import AppResources
 from elmokit.server.run import listening
 
-# WebGL by the processor, so that the picture is the same on every machine.
+# WebGL on the CPU, so that the screenshot is the same on every machine.
 ARGUMENTS = [
     "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
 ]  # fmt: skip
@@ -27,7 +27,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path, help="a PNG file")
-    parser.add_argument("--model", type=Path, default=None, help="default: the one that ships")
+    parser.add_argument(
+        "--model", type=Path, default=None, help="default: the English model of the package"
+    )
     parser.add_argument("--layer", default="2")
     parser.add_argument("--browser", default="chromium")
     settings = parser.parse_args()
@@ -37,20 +39,22 @@ def main() -> None:
     resources = AppResources(Limits())
     resources.open(elmokit.load(settings.model))
     with listening(resources) as url:
-        link = urlencode({"uses-layer": settings.layer, "uses-use": "1"})
+        link = urlencode({"contexts-layer": settings.layer, "contexts-selected": "4"})
         take(f"{url}/#{link}", settings.out, browser)
     print(f"{settings.out}: {settings.out.stat().st_size:,} bytes")
 
 
 def take(url: str, out: Path, browser: str) -> None:
-    """Keep what the page shows when its uses are there."""
+    """Save what the page shows once the occurrences are there."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=browser, args=ARGUMENTS)
-        page = started.new_page(viewport={"width": 1200, "height": 800}, color_scheme="light")
+        page = started.new_page(
+            viewport={"width": 1200, "height": 800}, color_scheme="light", reduced_motion="reduce"
+        )
         page.goto(url)
-        page.locator("#uses-list li.chosen").wait_for()
+        page.locator("#contexts-list li.selected").wait_for()
         page.screenshot(path=out)
         started.close()
 

@@ -54,7 +54,7 @@ def test_every_id_in_the_scripts_exists_on_the_page():
     ids = re.findall(r'\bid="([^"]+)"', (PAGE / "index.html").read_text("utf-8"))
     assert len(ids) == len(set(ids))
     for path in PAGE.glob("*.js"):
-        named = set(re.findall(r'\bfield\("([^"]+)"\)', path.read_text("utf-8")))
+        named = set(re.findall(r'\bbyId\("([^"]+)"\)', path.read_text("utf-8")))
         assert named <= set(ids), path
 
 

@@ -21,8 +21,8 @@ def sample_index(embedder: Embedder) -> Index:
         tokenizer=embedder.pretrained.tokenizer,
         unit="sentences",
         layers="mean",
-        pooling="mean",
-        whitening="zca",
+        pooling="mean" if embedder.pretrained.vocabulary is None else "idf",
+        whitening="top",  # too few sentences to estimate all of a covariance matrix
         kind="flat",
         state=start_state(embedder),
     )

@@ -1,97 +1,113 @@
-// Tabs, fields and the address bar become one state: a link shows what its sender saw.
+// The tabs, the fields and the address bar; a link shows what its sender saw.
 
-import { startAlike } from "./alike.js";
-import { field } from "./make.js";
-import { startMixes } from "./mixes.js";
+import { startContexts } from "./contexts.js";
+import { byId, create } from "./elements.js";
+import { EXAMPLES } from "./examples.js";
+import { startLayerWeights } from "./layer_weights.js";
+import { startPredict } from "./predict.js";
+import { createRequester } from "./requests.js";
 import { startSearch } from "./search.js";
-import { startUses } from "./uses.js";
-import { startWords } from "./words.js";
+import { startSimilarity } from "./similarity.js";
 
-const VIEWS = ["uses", "alike", "words", "mixes", "search"];
-const BEGIN = {
-  view: "uses",
-  "uses-word": "bank",
-  "uses-texts": [
-    "She keeps her savings in a bank on the high street .",
-    "They pulled the boat up on the muddy bank of the river .",
-    "The bank refused to give the company another loan .",
-    "Willows grow along the bank of the stream .",
-    "He opened an account at a bank in Geneva .",
-    "We sat on the grassy bank and watched the water .",
-  ].join("\n"),
-  "uses-layer": "0",
-  "uses-use": "",
-  "alike-first": "The bank refused to give a loan .",
-  "alike-second": "Willows grow on the bank of the river .",
-  "alike-layer": "2",
-  "words-text": "The river flows into the",
-  "search-query": "a painter of landscapes",
+const VIEWS = ["contexts", "similarity", "predict", "layer-weights", "search"];
+// The fields of the page, with what they hold at first.
+const FIELDS = {
+  ...Object.assign({}, ...Object.values(EXAMPLES).map(([first]) => first.fields)),
+  "contexts-layer": "2",
+  "similarity-layer": "2",
   "search-word": "",
 };
-const FIELDS = Object.keys(BEGIN).filter((name) => name.includes("-") && name !== "uses-use");
-const LINKED = 200; // milliseconds: browsers refuse to change the address more often
+const DEFAULTS = { view: "contexts", "contexts-selected": "", ...FIELDS };
+const ADDRESS_DELAY = 200; // milliseconds: browsers refuse to change the address more often
 
-const state = { ...BEGIN, ...linked() };
-const shows = {
-  uses: startUses(change),
-  alike: startAlike(),
-  words: startWords(change),
-  mixes: startMixes(),
+const state = { ...DEFAULTS, ...stateFromAddress() };
+const views = {
+  contexts: startContexts(change, { animate: !("contexts-layer" in stateFromAddress()) }),
+  similarity: startSimilarity(),
+  predict: startPredict(change),
+  "layer-weights": startLayerWeights(),
   search: startSearch(),
 };
-let linking = null;
+let addressTimer = null;
 
-function linked() {
-  const told = new URLSearchParams(location.hash.slice(1));
-  return Object.fromEntries([...told].filter(([name]) => Object.hasOwn(BEGIN, name)));
+function stateFromAddress() {
+  const parameters = new URLSearchParams(location.hash.slice(1));
+  return Object.fromEntries([...parameters].filter(([name]) => Object.hasOwn(DEFAULTS, name)));
 }
 
 function change(name, value) {
-  state[name] = value;
+  changeAll({ [name]: value });
+}
+
+function changeAll(values) {
+  Object.assign(state, values);
   show();
 }
 
 function show() {
-  if (!VIEWS.includes(state.view)) state.view = BEGIN.view;
+  if (!VIEWS.includes(state.view)) state.view = DEFAULTS.view;
   for (const view of VIEWS) {
-    const here = view === state.view;
-    field(view).hidden = !here;
-    field(`tab-${view}`).setAttribute("aria-selected", String(here));
-    field(`tab-${view}`).tabIndex = here ? 0 : -1;
+    const isShown = view === state.view;
+    byId(view).hidden = !isShown;
+    byId(`tab-${view}`).setAttribute("aria-selected", String(isShown));
+    byId(`tab-${view}`).tabIndex = isShown ? 0 : -1;
   }
-  for (const name of FIELDS) if (field(name).value !== state[name]) field(name).value = state[name];
-  shows[state.view](state);
-  linking ??= setTimeout(link, LINKED);
+  for (const name of Object.keys(FIELDS)) {
+    if (byId(name).value !== state[name]) byId(name).value = state[name];
+  }
+  views[state.view](state);
+  addressTimer ??= setTimeout(updateAddress, ADDRESS_DELAY);
 }
 
-function link() {
-  linking = null;
-  const told = Object.entries(state).filter(([name, value]) => value !== BEGIN[name]);
-  history.replaceState(null, "", told.length ? `#${new URLSearchParams(told)}` : location.pathname);
+function updateAddress() {
+  addressTimer = null;
+  const changed = Object.entries(state).filter(([name, value]) => value !== DEFAULTS[name]);
+  const hash = `#${new URLSearchParams(changed)}`;
+  history.replaceState(null, "", changed.length ? hash : location.pathname);
 }
 
 for (const view of VIEWS) {
-  field(`tab-${view}`).addEventListener("click", () => change("view", view));
+  byId(`tab-${view}`).addEventListener("click", () => change("view", view));
 }
-field("tabs").addEventListener("keydown", (event) => {
-  const here = VIEWS.indexOf(state.view), last = VIEWS.length - 1;
-  const [right, left] = [here === last ? 0 : here + 1, here === 0 ? last : here - 1];
+byId("tabs").addEventListener("keydown", (event) => {
+  const current = VIEWS.indexOf(state.view), last = VIEWS.length - 1;
+  const right = current === last ? 0 : current + 1, left = current === 0 ? last : current - 1;
   const next = { ArrowRight: right, ArrowLeft: left, Home: 0, End: last }[event.key];
   if (next === undefined) return;
   event.preventDefault();
   change("view", VIEWS[next]);
-  field(`tab-${state.view}`).focus();
+  byId(`tab-${state.view}`).focus();
 });
-for (const name of FIELDS) {
-  field(name).addEventListener("input", (event) => {
-    if (name === "uses-word" || name === "uses-texts") state["uses-use"] = "";
-    change(name, event.target.value);
+for (const name of Object.keys(FIELDS)) {
+  byId(name).addEventListener("input", (event) => {
+    const isNewText = name === "contexts-word" || name === "contexts-texts";
+    changeAll({ [name]: event.target.value, ...(isNewText && { "contexts-selected": "" }) });
   });
 }
+for (const [view, examples] of Object.entries(EXAMPLES)) {
+  for (const { name, fields } of examples) {
+    const button = create("button", name, { type: "button" });
+    button.addEventListener("click", () => changeAll({ "contexts-selected": "", ...fields }));
+    byId(`${view}-examples`).append(button);
+  }
+}
 window.addEventListener("hashchange", () => {
-  clearTimeout(linking);
-  linking = null;
-  Object.assign(state, BEGIN, linked());
+  clearTimeout(addressTimer);
+  addressTimer = null;
+  Object.assign(state, DEFAULTS, stateFromAddress());
   show();
 });
+
+const requestInfo = createRequester(byId("info-error"), (_, post) => post("info"), (info) => {
+  byId("model").hidden = !info;
+  if (!info) return;
+  byId("model-name").textContent = info.model;
+  const millions = (info.parameters / 1e6).toFixed(1);
+  byId("model-size").textContent =
+    `${info.layers} layers · ${info.dim} dimensions · ${millions} million parameters`;
+  document.title = `${info.model} · elmokit`;
+  // Only an index of words can be asked for the occurrences of one word.
+  byId("search-word-field").hidden = info.index !== "words" && !state["search-word"];
+});
+requestInfo("info");
 show();

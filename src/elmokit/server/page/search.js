@@ -1,24 +1,32 @@
-// A query becomes the passages nearest to it, or uses of a word; what made them near is lit.
+// Search: the passages of an index most similar to a query, or occurrences of one of its words.
 
-import { asker } from "./ask.js";
-import { field, make, sentence } from "./make.js";
+import { byId, create, sentence } from "./elements.js";
+import { createRequester } from "./requests.js";
 
-const MOST = 10;
+const NUM_RESULTS = 5;
 
 export function startSearch() {
-  const ask = asker("search", (question, put) => put("search", question), (answer) => {
-    field("search-found").replaceChildren(...(answer?.results ?? []).map(line));
-  });
+  const send = createRequester(
+    byId("search-error"),
+    (parameters, post) => post("search", parameters),
+    (response) => {
+      byId("search-results").replaceChildren(...(response?.results ?? []).map(listItem));
+    },
+  );
 
   return (state) => {
-    const [query, word] = [state["search-query"].trim(), state["search-word"].trim() || null];
-    ask(query ? { query, word, k: MOST } : null);
+    const query = state["search-query"].trim(), word = state["search-word"].trim() || null;
+    send(query ? { query, word, k: NUM_RESULTS } : null);
   };
 }
 
-function line({ words, highlighted, score, file, line: number }) {
-  const item = make("li");
-  const whence = `${score.toFixed(2)}, ${file}, line ${number}`;
-  item.append(...sentence(words, highlighted), make("span", whence, { className: "quiet" }));
+function listItem({ words, highlighted, score, file, line }) {
+  const item = create("li"), passage = create("p");
+  const details = create("p", "", { className: "note" });
+  passage.append(...sentence(words, highlighted));
+  const bar = create("span", "", { className: "score" });
+  bar.style.setProperty("--share", `${(100 * Math.min(1, Math.max(0, score))).toFixed(1)}%`);
+  details.append(bar, `${score.toFixed(2)} · ${file}, line ${line}`);
+  item.append(passage, details);
   return item;
 }
