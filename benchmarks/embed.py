@@ -29,8 +29,8 @@ import torch
 
 import elmokit
 from elmokit import formats
-from elmokit.config import SIZES
 from elmokit.model.bilm import LanguageModel
+from elmokit.model_config import SIZES
 from elmokit.tokenizers import get_tokenizer
 
 HERE = Path(__file__).parent

@@ -25,10 +25,10 @@ import numpy.typing as npt
 
 import elmokit
 from elmokit.files import find_files
-from elmokit.search.build import BuildManifest
 from elmokit.search.faiss_vectors import FaissVectors, sample_rows
+from elmokit.search.index_builder import BuildManifest
+from elmokit.search.passage_vectors import IndexConfig, embed_passages
 from elmokit.search.passages import Passage, VectorSource, read_passages
-from elmokit.search.vectors import IndexConfig, embed_passages
 from elmokit.tasks.datasets.squad import read_squad
 from elmokit.tokenizers import get_tokenizer
 from elmokit.whitening import Whitening

@@ -34,8 +34,8 @@ import torch
 
 import elmokit
 from elmokit import formats
-from elmokit.config import SIZES
 from elmokit.model.bilm import LanguageModel
+from elmokit.model_config import SIZES
 from elmokit.server.client import Client
 from embed import prose
 

@@ -16,7 +16,7 @@ import torch
 
 import elmokit
 from elmokit.tasks.probing import fit_linear
-from elmokit.tasks.registry import TASKS
+from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 
 OWN = Path(__file__).with_name("reviews.tsv")

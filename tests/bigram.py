@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 import elmokit
-from elmokit.config import BiLMConfig
 from elmokit.model.bilm import LanguageModel
 from elmokit.model.softmax import Softmax
+from elmokit.model_config import BiLMConfig
 from elmokit.vocab import Vocabulary
 
 MARKS = ["<S>", "</S>", "<UNK>"]

@@ -13,8 +13,8 @@ import pytest
 import elmokit
 from elmokit import formats
 from elmokit.cli import RootGroup, app
-from elmokit.config import SIZES
 from elmokit.model.bilm import LanguageModel
+from elmokit.model_config import SIZES
 from warm import warm_command
 
 pytestmark = pytest.mark.full

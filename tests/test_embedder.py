@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elmokit
-from elmokit.config import SIZES
 from elmokit.errors import FormatError, InputError
+from elmokit.idf import idf_weights
 from elmokit.model.bilm import LanguageModel
-from elmokit.pooling import POOLINGS, idf_weights, register_pooling
+from elmokit.model_config import SIZES
+from elmokit.pooling import POOLINGS, register_pooling
 from random_models import make_folder
 
 PROSE = [

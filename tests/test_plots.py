@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import FormatError, InputError
-from elmokit.occurrences import embed_occurrences, find_occurrences
+from elmokit.pca_tsne import write_projector
 from elmokit.plots import (
     LayerWeights,
     compare_words,
@@ -19,7 +19,7 @@ from elmokit.plots import (
     plot_training,
     read_training_log,
 )
-from elmokit.projection import write_projector
+from elmokit.word_occurrences import embed_occurrences, find_occurrences
 
 LINES = ["He played a $ 5 violin .", "", "Plays are long .", "我们 去 银行 play"]
 LABELLED = ["music\tHe will play .", "theatre\tThe play 银行 ended .", "music\tThey play on ."]

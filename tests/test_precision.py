@@ -8,10 +8,10 @@ import torch
 
 import elmokit
 from elmokit import LoadOptions, threads
-from elmokit.config import SIZES
 from elmokit.errors import InputError
 from elmokit.model import bilm
 from elmokit.model.bilm import LanguageModel
+from elmokit.model_config import SIZES
 
 SENTENCES = [
     ["The", "old", "man", "sat", "on", "the", "bank", "of", "the", "river", "."],

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elmokit
-from elmokit.inference import InferenceSession
+from elmokit.inference_session import InferenceSession
 from elmokit.scoring import Scorer, score
 from random_models import make_folder, make_pair
 

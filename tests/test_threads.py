@@ -9,10 +9,10 @@ import torch
 
 import elmokit
 from elmokit import LoadOptions, threads
-from elmokit.config import SIZES
 from elmokit.model import bilm
 from elmokit.model.bilm import LanguageModel
 from elmokit.model.softmax import Softmax
+from elmokit.model_config import SIZES
 from elmokit.threads import (
     allowed_threads,
     cgroup_cpus,

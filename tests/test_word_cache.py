@@ -1,8 +1,8 @@
 import torch
 
 import elmokit
-from elmokit.inference import WordCache
-from elmokit.vocab import CharacterIndexer
+from elmokit.indexers import CharacterIndexer
+from elmokit.inference_session import WordCache
 
 
 def test_each_word_is_encoded_once(model_folder):

@@ -93,7 +93,7 @@ if __name__ == "__main__":
     import elmokit.cli
     import elmokit.pretraining.dry_run
     import elmokit.pretraining.trainer
-    import elmokit.tasks.registry
+    import elmokit.tasks.task_registry
     import elmokit.tasks.trainer
 
     gc.freeze()  # what is shared stays shared

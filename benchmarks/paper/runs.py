@@ -15,10 +15,10 @@ from pathlib import Path
 
 import elmokit
 from elmokit.pretraining.finetune import finetune, finetuning_digest
+from elmokit.tasks.cached_layers import CachedLayers
 from elmokit.tasks.checkpoint import digest_of_run
-from elmokit.tasks.layers import CachedLayers
-from elmokit.tasks.registry import TASKS
 from elmokit.tasks.saved_model import text_for_finetuning
+from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 
 FILES = {

@@ -8,7 +8,7 @@ import statistics
 
 from runs import TITLES, WHERE, percent, print_table, runs_of
 
-from elmokit.tasks.registry import TASKS
+from elmokit.tasks.task_registry import TASKS
 
 PAPER = {
     "SQuAD": (81.1, 85.8), "SNLI": (88.0, 88.7), "SRL": (81.4, 84.6), "Coref": (67.2, 70.4),

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from elmokit.batching import Batch as Batch
-    from elmokit.config import BiLMConfig as BiLMConfig
-    from elmokit.config import CharacterConfig as CharacterConfig
     from elmokit.embedder import Embedder as Embedder
     from elmokit.embedder import LoadOptions as LoadOptions
     from elmokit.embedder import load as load
@@ -29,17 +27,19 @@ if TYPE_CHECKING:
     from elmokit.file_embedding import embed_file as embed_file
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
+    from elmokit.lm_results import Perplexity as Perplexity
+    from elmokit.lm_results import Prediction as Prediction
+    from elmokit.lm_results import Score as Score
     from elmokit.model.bilm import BiLM as BiLM
     from elmokit.model.bilm import State as State
     from elmokit.model.elmo import Elmo as Elmo
     from elmokit.model.scalar_mix import ScalarMix as ScalarMix
+    from elmokit.model_config import BiLMConfig as BiLMConfig
+    from elmokit.model_config import CharacterConfig as CharacterConfig
     from elmokit.pretraining.corpus import Corpus as Corpus
     from elmokit.pretraining.prepare import prepare as prepare
     from elmokit.pretraining.settings import PretrainingSettings as PretrainingSettings
     from elmokit.pretraining.trainer import pretrain as pretrain
-    from elmokit.results import Perplexity as Perplexity
-    from elmokit.results import Prediction as Prediction
-    from elmokit.results import Score as Score
     from elmokit.scoring import perplexity as perplexity
     from elmokit.tasks.saved_model import TaskModel as TaskModel
     from elmokit.tasks.saved_model import load_task as load_task
@@ -50,25 +50,25 @@ __version__ = "0.2.0"
 
 _MODULE_OF = {
     "BiLM": "model.bilm",
-    "BiLMConfig": "config",
+    "BiLMConfig": "model_config",
     "Batch": "batching",
-    "CharacterConfig": "config",
+    "CharacterConfig": "model_config",
     "ConfigError": "errors",
     "Corpus": "pretraining.corpus",
     "Elmo": "model.elmo",
     "ElmokitError": "errors",
     "Embedder": "embedder",
     "FormatError": "errors",
-    "Prediction": "results",
+    "Prediction": "lm_results",
     "InputError": "errors",
     "LoadOptions": "embedder",
     "NumericError": "errors",
     "OutputError": "errors",
-    "Perplexity": "results",
+    "Perplexity": "lm_results",
     "Pretrained": "formats",
     "RankError": "errors",
     "ScalarMix": "model.scalar_mix",
-    "Score": "results",
+    "Score": "lm_results",
     "ServiceError": "errors",
     "State": "model.bilm",
     "Whitening": "whitening",

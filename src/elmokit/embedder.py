@@ -21,22 +21,28 @@ from elmokit.batching import (
     token_batches,
     token_windows,
 )
-from elmokit.config import Direction
 from elmokit.errors import InputError
 from elmokit.formats.native import read_state, write_state
 from elmokit.formats.pretrained import Pretrained
-from elmokit.generation import fill_text, next_words, previous_words, sample
-from elmokit.inference import CarriedState, Directions, InferenceSession, Layers, LayerSelection
-from elmokit.memory import trim_malloc
+from elmokit.inference_session import (
+    CarriedState,
+    Directions,
+    InferenceSession,
+    Layers,
+    LayerSelection,
+)
+from elmokit.lm_results import Perplexity, Prediction, Score
 from elmokit.model.bilm import BiLM, State
-from elmokit.model.linear import Precision
+from elmokit.model.packed_linear import Precision
+from elmokit.model_config import Direction
 from elmokit.pooling import Vectors, get_pooling, pool_sentences
+from elmokit.process_memory import trim_malloc
 from elmokit.progress import Progress
-from elmokit.results import Perplexity, Prediction, Score
 from elmokit.scoring import Scorer, score
 from elmokit.threads import find_device
 from elmokit.tokenizers import get_tokenizer
 from elmokit.whitening import Whitening
+from elmokit.word_prediction import fill_text, next_words, previous_words, sample
 
 StateMode = Literal["zero", "carry", "warm"]
 Text = str | Sequence[str]  # raw, or the words of a sentence

@@ -13,11 +13,11 @@ import torch
 
 from elmokit.atomic import write_atomically
 from elmokit.batching import TokenBatch, check_sentences, token_windows
-from elmokit.config import Direction
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, OutputError
-from elmokit.inference import InferenceSession
+from elmokit.inference_session import InferenceSession
 from elmokit.model.softmax import Softmax
+from elmokit.model_config import Direction
 from elmokit.pooling import Vectors
 from elmokit.progress import Progress
 from elmokit.scoring import Scorer

@@ -20,7 +20,7 @@ from elmokit.batching import token_windows
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained, stored_config
-from elmokit.inference import Layers, LayerSelection
+from elmokit.inference_session import Layers, LayerSelection
 from elmokit.model.bilm import State
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.pooling import Vectors

@@ -13,15 +13,15 @@ import numpy as np
 from elmokit.atomic import write_atomically
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError
-from elmokit.occurrences import Occurrence
-from elmokit.pooling import Vectors
-from elmokit.projection import (
+from elmokit.pca_tsne import (
     Groups,
     Projection,
     group_occurrences,
     project_pca,
     project_tsne,
 )
+from elmokit.pooling import Vectors
+from elmokit.word_occurrences import Occurrence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

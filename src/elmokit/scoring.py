@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from elmokit.batching import TokenBatch, check_sentences, token_batches, token_windows
-from elmokit.config import Direction
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
-from elmokit.inference import InferenceSession
+from elmokit.inference_session import InferenceSession
+from elmokit.lm_results import LogProbabilities, Perplexity, Score
 from elmokit.model.bilm import LanguageModel, State
+from elmokit.model_config import Direction
 from elmokit.progress import Progress
-from elmokit.results import LogProbabilities, Perplexity, Score
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN, Vocabulary
 
 # The boundary in which an LSTM starts a sentence, and the one that it predicts at the end.

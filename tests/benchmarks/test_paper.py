@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import elmokit
-from elmokit.tasks.registry import TASKS
+from elmokit.tasks.task_registry import TASKS
 from random_models import make_folder
 from task_examples import TINY
 

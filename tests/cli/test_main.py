@@ -14,7 +14,7 @@ import pytest
 import elmokit
 from elmokit.cli import options
 from elmokit.pooling import POOLINGS
-from elmokit.tasks.registry import TASKS
+from elmokit.tasks.task_registry import TASKS
 from typed import TEXT, WAYS, failed, given_by, succeeded
 
 ELMO = Path(sys.executable).with_name("elmo")

@@ -17,7 +17,7 @@ import elmokit
 from elmokit.errors import ServiceError
 from elmokit.search.index import Index
 from elmokit.server.client import Client
-from elmokit.tasks.registry import TASKS
+from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 from random_models import make_folder
 from task_examples import EXAMPLES, changed

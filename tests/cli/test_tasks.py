@@ -10,7 +10,7 @@ import pytest
 
 from elmokit import formats
 from elmokit.pretraining import finetune as finetuning
-from elmokit.tasks.registry import TASKS
+from elmokit.tasks.task_registry import TASKS
 from random_models import make_folder
 from typed import failed, succeeded
 

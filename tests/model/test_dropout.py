@@ -1,8 +1,8 @@
 import torch
 
-from elmokit.config import BiLMConfig
 from elmokit.model.dropout import Dropout
 from elmokit.model.lstm import ProjectedLSTM
+from elmokit.model_config import BiLMConfig
 
 
 def dropout(seed=0, **rates):

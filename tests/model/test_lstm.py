@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.autograd import gradcheck
 
-from elmokit.config import BiLMConfig
 from elmokit.model.lstm import LSTMStack, ProjectedLSTM
+from elmokit.model_config import BiLMConfig
 
 
 def config(**changes):
@@ -126,7 +126,7 @@ def test_layers_that_are_not_run_keep_their_state():
 
 AUTOCAST_PROGRAM = """
 import torch
-from elmokit.config import BiLMConfig, CharacterConfig
+from elmokit.model_config import BiLMConfig, CharacterConfig
 from elmokit.model.bilm import BiLM
 from elmokit.model.softmax import NegativeSample, Softmax, sampled_loss
 

@@ -5,10 +5,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from elmokit.config import BiLMConfig, CharacterConfig
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.dropout import Dropout
 from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax
+from elmokit.model_config import BiLMConfig, CharacterConfig
 from elmokit.pretraining.loss import DirectionInput, Segments, add_gradients
 
 BATCH_SIZE, STEPS, WORDS, TYPES = 3, 7, 20, 9

@@ -197,7 +197,7 @@ def test_the_corpus_does_not_depend_on_the_chunks(tmp_path, monkeypatch, wrapped
 
 
 def test_shards_end_where_a_sentence_does(tmp_path, monkeypatch):
-    monkeypatch.setattr("elmokit.pretraining.shards.SHARD_TOKENS", 100)
+    monkeypatch.setattr("elmokit.pretraining.shard_writer.SHARD_TOKENS", 100)
     corpus = prepared(tmp_path / "a", "a b c d e f g\n" * 100 + "h " * 300, tokenizer="spaces")
     assert len(corpus.shards) == 8
     assert all(np.load(shard)[-1] == 1 for shard in corpus.shards)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from elmokit.config import SIZES
 from elmokit.errors import ConfigError, FormatError
+from elmokit.model_config import SIZES
 from elmokit.pretraining.settings import (
     PRESETS,
     RENAMED,

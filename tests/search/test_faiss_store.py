@@ -13,12 +13,12 @@ import pytest
 
 import elmokit
 from elmokit.errors import FormatError, InputError, OutputError, ServiceError
-from elmokit.search.build import BuildManifest
 from elmokit.search.faiss_store import FaissBuilder
 from elmokit.search.faiss_vectors import FaissVectors
 from elmokit.search.index import Index
+from elmokit.search.index_builder import BuildManifest
+from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
-from elmokit.search.vectors import IndexConfig
 
 
 @pytest.fixture
@@ -164,7 +164,7 @@ def test_an_index_is_searched_while_another_process_adds(folder, model):
 
 
 def test_a_search_while_another_process_writes_is_refused_for_a_moment(folder, model, monkeypatch):
-    monkeypatch.setattr("elmokit.search.metadata._LOCK_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr("elmokit.search.passage_metadata._LOCK_TIMEOUT_SECONDS", 0.01)
     with Index.open(folder, model) as index:
         writer = sqlite3.connect(folder / "passages.sqlite")
         writer.execute("BEGIN EXCLUSIVE")

@@ -12,13 +12,13 @@ import pytest
 
 import elmokit
 from elmokit.errors import FormatError, InputError, OutputError, ServiceError
-from elmokit.search.build import BuildManifest
 from elmokit.search.index import Index
+from elmokit.search.index_builder import BuildManifest
+from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
 from elmokit.search.pg_connection import PostgresAddress
 from elmokit.search.pg_store import PostgresBuilder, PostgresStore
 from elmokit.search.store import Counts
-from elmokit.search.vectors import IndexConfig
 from elmokit.whitening import Whitening
 
 TEXT = "He will play the violin. She was late.\nThe children play in the street.\n"

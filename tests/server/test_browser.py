@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from elmokit.search.index import Index
+from elmokit.server.app_resources import AppResources
 from elmokit.server.limits import Limits
-from elmokit.server.resources import AppResources
-from elmokit.server.run import listening
 from elmokit.server.schemas import LearnedLayerWeights
+from elmokit.server.uvicorn_server import listening
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="needs playwright (pip install playwright), which is not there"

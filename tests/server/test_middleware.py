@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from elmokit.server import run
+from elmokit.server import uvicorn_server
 from waiting import wait_until
 
 FORM = {"texts": ["a"]}
@@ -138,7 +138,7 @@ def test_a_connection_without_a_request_is_dropped(strict, said):
 
 
 def test_idle_connections_do_not_block_the_service(serving, language_model, monkeypatch):
-    monkeypatch.setattr(run, "_MAX_CONNECTIONS", 5)
+    monkeypatch.setattr(uvicorn_server, "_MAX_CONNECTIONS", 5)
     small = serving(language_model, timeout_seconds=2)
     idle = [small.open_socket() for _ in range(5)]
     for one in idle:
@@ -150,7 +150,7 @@ def test_idle_connections_do_not_block_the_service(serving, language_model, monk
 
 
 def test_a_client_that_reads_nothing_is_dropped_in_the_end(serving, language_model, monkeypatch):
-    monkeypatch.setattr(run, "_MAX_CONNECTIONS", 2)  # the one that asks is counted too
+    monkeypatch.setattr(uvicorn_server, "_MAX_CONNECTIONS", 2)  # the one that asks is counted too
     small = serving(language_model, timeout_seconds=1)
     body = json.dumps({"texts": [[f"w{k}" for k in range(20)]] * 350}).encode()
     with small.open_socket(buffer=4096) as deaf:

@@ -13,9 +13,9 @@ import elmokit
 import elmokit.server
 from elmokit.errors import FormatError
 from elmokit.formats import ENGLISH
+from elmokit.pca_tsne import project_pca
 from elmokit.plots import compare_words
-from elmokit.projection import project_pca
-from elmokit.server.resources import read_layer_weights, read_shipped_layer_weights
+from elmokit.server.app_resources import read_layer_weights, read_shipped_layer_weights
 from waiting import wait_until
 
 PAGE = Path(elmokit.server.__file__).parent / "page"

@@ -11,7 +11,7 @@ import pytest
 from elmokit.errors import ServiceError
 from elmokit.search.index import Index
 from elmokit.search.pg_connection import PostgresAddress
-from elmokit.search.sample import sample_index
+from elmokit.search.sample_index import sample_index
 from elmokit.server.client import Client
 from waiting import wait_until
 

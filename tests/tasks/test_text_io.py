@@ -3,7 +3,7 @@
 import pytest
 
 from elmokit.errors import InputError
-from elmokit.tasks.registry import TASKS
+from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.text_io import words_by
 from elmokit.tokenizers import get_tokenizer, split_on_whitespace
 

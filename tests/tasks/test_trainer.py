@@ -17,13 +17,13 @@ import elmokit
 from elmokit.atomic import DirectoryLock, rename_atomically, write_atomically
 from elmokit.errors import ConfigError, FormatError, InputError, NumericError, OutputError
 from elmokit.tasks import checkpoint, saved_model, trainer
+from elmokit.tasks.cached_layers import CachedLayers
 from elmokit.tasks.checkpoint import Checkpoint
 from elmokit.tasks.datasets.records import LabelledText, TaggedSentence, TextPair
 from elmokit.tasks.heads.tagger import Tagger
-from elmokit.tasks.layers import CachedLayers
-from elmokit.tasks.registry import TASKS
 from elmokit.tasks.saved_model import load_task
 from elmokit.tasks.settings import TaskSettings
+from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 from elmokit.tasks.vocab import read_word_vectors
 from random_models import make_folder

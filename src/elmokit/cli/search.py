@@ -298,12 +298,12 @@ def contexts(
 
     Example: elmo plot contexts bank sentences.txt --out bank.svg
     """
-    from elmokit.occurrences import (  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.pca_tsne import write_projector  # noqa: PLC0415
+    from elmokit.plots import check_plot, plot_contexts  # noqa: PLC0415
+    from elmokit.word_occurrences import (  # noqa: PLC0415  (torch takes seconds)
         embed_occurrences,
         find_occurrences,
     )
-    from elmokit.plots import check_plot, plot_contexts  # noqa: PLC0415
-    from elmokit.projection import write_projector  # noqa: PLC0415
 
     check_plot(out)
     check_utf8(word)

@@ -89,16 +89,16 @@ def serve(
     device, threads = load.keywords["device"], load.keywords["threads"]
     try:
         from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
-        from elmokit.search.sample import sample_index  # noqa: PLC0415
-        from elmokit.server.limits import Limits  # noqa: PLC0415
-        from elmokit.server.resources import (  # noqa: PLC0415
+        from elmokit.search.sample_index import sample_index  # noqa: PLC0415
+        from elmokit.server.app_resources import (  # noqa: PLC0415
             AppResources,
             load_tasks,
             read_layer_weights,
             read_shipped_layer_weights,
         )
-        from elmokit.server.run import listening  # noqa: PLC0415
-        from elmokit.server.worker_pool import WorkerPool, default_num_workers  # noqa: PLC0415
+        from elmokit.server.limits import Limits  # noqa: PLC0415
+        from elmokit.server.uvicorn_server import listening  # noqa: PLC0415
+        from elmokit.server.worker_processes import WorkerPool, default_num_workers  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "elmokit").startswith("elmokit"):
             raise

@@ -32,7 +32,7 @@ from elmokit.errors import InputError
 if TYPE_CHECKING:
     from elmokit.embedder import Embedder
     from elmokit.plots import LayerWeights
-    from elmokit.tasks.registry import Task
+    from elmokit.tasks.task_registry import Task
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder that elmo train made.")]
 Folders = Annotated[
@@ -71,7 +71,7 @@ train = group(
 
 
 def _tasks() -> "dict[str, Task]":
-    from elmokit.tasks.registry import TASKS  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.tasks.task_registry import TASKS  # noqa: PLC0415  (torch takes seconds)
 
     return TASKS
 
@@ -161,11 +161,11 @@ def _train(
 ) -> None:
     from elmokit.embedder import Embedder, LoadOptions  # noqa: PLC0415  (torch takes seconds)
     from elmokit.pretraining.finetune import finetune  # noqa: PLC0415
-    from elmokit.settings import to_toml  # noqa: PLC0415
     from elmokit.tasks.saved_model import text_for_finetuning  # noqa: PLC0415
     from elmokit.tasks.settings import read_settings  # noqa: PLC0415
     from elmokit.tasks.trainer import check_run, train_task  # noqa: PLC0415
     from elmokit.threads import find_device  # noqa: PLC0415
+    from elmokit.toml_settings import to_toml  # noqa: PLC0415
 
     settings = read_settings(task.settings, config, given)
     if show_settings:

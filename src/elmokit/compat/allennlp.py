@@ -13,14 +13,14 @@ from torch import Tensor, nn
 
 from elmokit import formats
 from elmokit.batching import Batch, check_words
-from elmokit.compat.allennlp_shim import install, main
-from elmokit.config import BiLMConfig
+from elmokit.compat.allennlp_import_hook import install, main
 from elmokit.errors import ConfigError
 from elmokit.file_embedding import HDF5Writer, model_attributes
+from elmokit.indexers import CharacterIndexer
 from elmokit.model.bilm import State
 from elmokit.model.scalar_mix import mix_layers
+from elmokit.model_config import BiLMConfig
 from elmokit.pooling import Vectors
-from elmokit.vocab import CharacterIndexer
 
 __all__ = [
     "ConfigurationError",

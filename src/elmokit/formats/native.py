@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from elmokit.atomic import write_atomically
-from elmokit.config import BiLMConfig, parse_record
 from elmokit.errors import FormatError
 from elmokit.formats.pretrained import (
     Pretrained,
@@ -23,6 +22,7 @@ from elmokit.formats.pretrained import (
 )
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
+from elmokit.model_config import BiLMConfig, parse_record
 from elmokit.tokenizers import check_tokenizer
 from elmokit.vocab import read_vocabulary, write_vocabulary
 

@@ -7,11 +7,14 @@ from typing import Any
 
 import torch
 
-from elmokit.config import BiLMConfig
 from elmokit.errors import FormatError
+
+# The published English models were trained on text that Moses had tokenized.
+from elmokit.indexers import CharacterIndexer, TokenIndexer, WordIndexer
 from elmokit.model.bilm import LanguageModel
+from elmokit.model_config import BiLMConfig
 from elmokit.tokenizers import check_tokenizer
-from elmokit.vocab import CharacterIndexer, TokenIndexer, Vocabulary, WordIndexer
+from elmokit.vocab import Vocabulary
 
 # The published English models were trained on text that Moses had tokenized.
 DEFAULT_TOKENIZER = "moses"

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.batching import Batch
-from elmokit.config import BiLMConfig, Direction
 from elmokit.errors import InputError
 from elmokit.model.char_cnn import CharacterEncoder, WordEmbedding
-from elmokit.model.linear import Precision
 from elmokit.model.lstm import LSTMStack, LSTMWeights
+from elmokit.model.packed_linear import Precision
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
+from elmokit.model_config import BiLMConfig, Direction
 from elmokit.threads import allowed_threads, run_side_by_side, using_threads
 
 # A product of fewer rows takes hardly less time, as most of it goes into reading the weights.

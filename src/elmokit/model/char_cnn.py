@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.config import CharacterConfig
-from elmokit.model.linear import init_normal
+from elmokit.model.packed_linear import init_normal
+from elmokit.model_config import CharacterConfig
 from elmokit.threads import run_side_by_side
 
 # Without gradients, words are encoded in blocks of this size, so that the shape of every product

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from elmokit.config import BiLMConfig
 from elmokit.model.dropout import Dropout
-from elmokit.model.linear import (
+from elmokit.model.packed_linear import (
     AutocastLinear,
     LinearOp,
     PlainLinear,
@@ -19,6 +18,7 @@ from elmokit.model.linear import (
     matmul_dtype,
     pack_linear,
 )
+from elmokit.model_config import BiLMConfig
 from elmokit.threads import torch_threads
 
 # The part of the gates that depends on the input is computed for many steps at once: for this many

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from elmokit.errors import ConfigError
-from elmokit.model.linear import add_matmul, init_normal, matmul_dtype
+from elmokit.model.packed_linear import add_matmul, init_normal, matmul_dtype
 from elmokit.threads import run_side_by_side
 
 # Logits are computed in blocks of 16 MB, but for at least this many vectors: malloc returns larger

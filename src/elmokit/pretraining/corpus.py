@@ -8,15 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.config import read_record
 from elmokit.errors import FormatError
-from elmokit.vocab import (
-    SENTENCE_BEGIN,
-    SENTENCE_END,
-    UNKNOWN,
-    Vocabulary,
-    read_vocabulary,
-)
+from elmokit.model_config import read_record
+from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN, Vocabulary, read_vocabulary
 
 FORMAT, VERSION = "elmokit-corpus", 1
 SPECIAL_TOKENS = (SENTENCE_BEGIN, SENTENCE_END, UNKNOWN)  # the first words of every lexicon

@@ -13,13 +13,13 @@ from elmokit import formats
 from elmokit.atomic import write_checkpoint
 from elmokit.errors import FormatError, OutputError
 from elmokit.formats.pretrained import Pretrained
-from elmokit.memory import peak_bytes
 from elmokit.pretraining.corpus import Corpus
-from elmokit.pretraining.init_from import copy_weights
-from elmokit.pretraining.run_dir import CHECKPOINT, RunDirectory
+from elmokit.pretraining.init_from_model import copy_weights
+from elmokit.pretraining.run_directory import CHECKPOINT, RunDirectory
 from elmokit.pretraining.settings import PretrainingSettings
 from elmokit.pretraining.trainer import Trainer
 from elmokit.pretraining.validation import sample_sentences, validate
+from elmokit.process_memory import peak_bytes
 from elmokit.threads import find_device
 
 # Steps are timed for so long, and validation on so many words.

@@ -11,10 +11,10 @@ import torch
 
 from elmokit import formats
 from elmokit.atomic import DirectoryLock, rename_atomically
-from elmokit.config import BiLMConfig
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.softmax import AdaptiveSoftmax
+from elmokit.model_config import BiLMConfig
 from elmokit.pretraining.prepare import prepare
 from elmokit.pretraining.settings import PretrainingSettings, names_of_0_1
 from elmokit.pretraining.trainer import pretrain

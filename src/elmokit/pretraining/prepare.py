@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from elmokit.atomic import DirectoryLock, write_atomically
-from elmokit.config import read_record
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.files import STDIN, find_files
+from elmokit.model_config import read_record
 from elmokit.pretraining.bad_lines import KINDS
 from elmokit.pretraining.corpus import SPECIAL_TOKENS, Corpus, CorpusRecord, SourceRecord
 from elmokit.pretraining.line_ranges import Chunk, read_chunks
-from elmokit.pretraining.shards import CorpusCounts, Lexicon, Part, write_corpus, write_part
+from elmokit.pretraining.shard_writer import CorpusCounts, Lexicon, Part, write_corpus, write_part
 from elmokit.progress import Progress
 from elmokit.tokenizers import check_tokenizer
 from elmokit.vocab import Vocabulary, read_vocabulary

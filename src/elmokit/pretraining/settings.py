@@ -5,10 +5,16 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from elmokit.config import PUBLISHED_FILTERS, BiLMConfig, CharacterConfig, Direction, make_record
 from elmokit.errors import ConfigError
-from elmokit.formats.bilm_tf import read_training_options
-from elmokit.settings import (
+from elmokit.formats.options_json import read_training_options
+from elmokit.model_config import (
+    PUBLISHED_FILTERS,
+    BiLMConfig,
+    CharacterConfig,
+    Direction,
+    make_record,
+)
+from elmokit.toml_settings import (
     check_ranges,
     override_settings,
     parse_toml,

@@ -10,20 +10,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from elmokit.config import BiLMConfig, Direction
 from elmokit.errors import ConfigError, InputError, NumericError
 from elmokit.formats.pretrained import Pretrained, parameter_name, stored_name
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.dropout import Dropout
 from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax, sample_negatives
+from elmokit.model_config import BiLMConfig, Direction
 from elmokit.pretraining.corpus import UNKNOWN_ID, Corpus
 from elmokit.pretraining.distributed import ProcessGroup
-from elmokit.pretraining.init_from import copy_weights
-from elmokit.pretraining.logger import TrainingLog
+from elmokit.pretraining.init_from_model import copy_weights
 from elmokit.pretraining.loss import DirectionInput, Segments, WindowResult, add_gradients
-from elmokit.pretraining.run_dir import Checkpoint, RunDirectory, model_card
+from elmokit.pretraining.run_directory import Checkpoint, RunDirectory, model_card
 from elmokit.pretraining.settings import PretrainingSettings
-from elmokit.pretraining.stream import Ids, Stream, Window
+from elmokit.pretraining.training_log import TrainingLog
+from elmokit.pretraining.training_windows import Ids, Stream, Window
 from elmokit.pretraining.validation import Validation, validate
 from elmokit.threads import using_threads
 

@@ -13,12 +13,12 @@ import numpy as np
 from elmokit.atomic import DirectoryLock, ResumableDirectory, write_atomically
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.pooling import Vectors
-from elmokit.search.build import BuildManifest, BuildProgress, HalfVectors
 from elmokit.search.faiss_vectors import FaissVectors, choose_kind, load_faiss, sample_rows
-from elmokit.search.metadata import PassageMetadata
+from elmokit.search.index_builder import BuildManifest, BuildProgress, HalfVectors
+from elmokit.search.passage_metadata import PassageMetadata
+from elmokit.search.passage_vectors import IndexConfig, current_settings
 from elmokit.search.passages import Passage, VectorSource
 from elmokit.search.store import Counts, Hit
-from elmokit.search.vectors import IndexConfig, current_settings
 from elmokit.whitening import Whitening
 
 _CONFIG, _METADATA = "index.json", "passages.sqlite"

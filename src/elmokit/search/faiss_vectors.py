@@ -11,7 +11,7 @@ import numpy.typing as npt
 from elmokit.atomic import rename_atomically
 from elmokit.errors import FormatError, InputError
 from elmokit.pooling import Vectors
-from elmokit.search.vectors import Kind
+from elmokit.search.passage_vectors import Kind
 from elmokit.threads import allowed_threads
 
 Ids = npt.NDArray[np.int64]

@@ -8,18 +8,18 @@ from typing import Literal, cast
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError
 from elmokit.files import TextFile, find_files
-from elmokit.inference import LayerSelection
+from elmokit.inference_session import LayerSelection
 from elmokit.pooling import Vectors
-from elmokit.search.build import build_store
-from elmokit.search.passages import Passage, Unit, group_passages, read_passages
-from elmokit.search.store import Hit, Store, open_store
-from elmokit.search.vectors import (
+from elmokit.search.index_builder import build_store
+from elmokit.search.passage_vectors import (
     IndexConfig,
     Kind,
     Layers,
     embed_passages,
     start_state,
 )
+from elmokit.search.passages import Passage, Unit, group_passages, read_passages
+from elmokit.search.store import Hit, Store, open_store
 from elmokit.whitening import WhiteningMethod
 
 _LARGEST_ID = 2**63 - 1  # in SQLite and PostgreSQL

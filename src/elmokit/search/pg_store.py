@@ -16,12 +16,12 @@ from pgvector import HalfVector
 
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.pooling import Vectors
-from elmokit.search.build import BuildManifest, BuildProgress, HalfVectors
 from elmokit.search.faiss_vectors import MAX_FLAT_VECTORS
+from elmokit.search.index_builder import BuildManifest, BuildProgress, HalfVectors
+from elmokit.search.passage_vectors import IndexConfig, Kind, current_settings
 from elmokit.search.passages import Passage, VectorSource
 from elmokit.search.pg_connection import Database, PostgresAddress, register_pgvector
 from elmokit.search.store import Counts, Hit, PassageRef
-from elmokit.search.vectors import IndexConfig, Kind, current_settings
 from elmokit.whitening import Whitening
 
 _MAX_HNSW_DIM = 4000  # beyond it pgvector makes no graph

@@ -10,8 +10,8 @@ import numpy as np
 
 from elmokit.errors import InputError
 from elmokit.pooling import Vectors
+from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
-from elmokit.search.vectors import IndexConfig
 from elmokit.whitening import Whitening
 
 _DATABASE_SCHEMES = ("postgresql://", "postgres://")

@@ -17,9 +17,10 @@ from starlette.types import ASGIApp, Scope
 
 import elmokit
 from elmokit.errors import ElmokitError, InputError, ServiceError
-from elmokit.server import explore_routes, routes
+from elmokit.server import page_routes as explore_routes
+from elmokit.server import routes
+from elmokit.server.app_resources import AppResources
 from elmokit.server.middleware import GuardMiddleware
-from elmokit.server.resources import AppResources
 from elmokit.server.responses import error_response, service_error_response
 
 _PAGE = Path(__file__).parent / "page"

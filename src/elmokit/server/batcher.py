@@ -16,7 +16,7 @@ from elmokit.errors import ServiceError
 from elmokit.server.limits import Limits
 from elmokit.server.metrics import Metrics
 from elmokit.server.model_calls import ModelCall, run_calls
-from elmokit.server.worker_pool import Worker, WorkerPool
+from elmokit.server.worker_processes import Worker, WorkerPool
 
 Result = TypeVar("Result")
 BatchFunction = Callable[[Sequence[ModelCall[Any]]], Sequence[object]]

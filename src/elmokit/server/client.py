@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.config import make_record
 from elmokit.errors import InputError, ServiceError
-from elmokit.results import Perplexity, Prediction, Score
+from elmokit.lm_results import Perplexity, Prediction, Score
+from elmokit.model_config import make_record
 from elmokit.server.schemas import (
     JSON,
     NPY,
@@ -30,7 +30,7 @@ from elmokit.server.schemas import (
 
 if TYPE_CHECKING:  # these modules need torch
     from elmokit.embedder import Text
-    from elmokit.inference import Directions, Layers
+    from elmokit.inference_session import Directions, Layers
 
 try:
     import httpx

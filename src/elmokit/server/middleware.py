@@ -1,7 +1,6 @@
-"""ASGI middleware: token, limits, timeouts, clients that disconnect, and metrics."""
+"""ASGI middleware: authentication, limits, timeouts, clients that disconnect, and metrics."""
 
 import asyncio
-import hmac
 import time
 from contextlib import ExitStack
 
@@ -10,14 +9,12 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elmokit.errors import ServiceError
+from elmokit.server.auth import check_token
 from elmokit.server.limits import Limits
 from elmokit.server.metrics import Metrics
 from elmokit.server.responses import service_error_response
 
 UNLIMITED_PATHS = frozenset({"/health", "/ready"})
-# A browser sends no token for a page and its files, only for the requests that the page makes.
-PUBLIC_PATHS = UNLIMITED_PATHS | {"/", "/docs", "/openapi.json"}
-PUBLIC_FOLDERS = ("/page/", "/static-offline-docs/")
 
 CONTEXT = "elmokit.request_context"  # its key in an ASGI scope
 
@@ -96,8 +93,7 @@ class GuardMiddleware:
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
-        if path not in PUBLIC_PATHS and not path.startswith(PUBLIC_FOLDERS):
-            self._check_token(scope)
+        check_token(scope, self._token)
         if path not in UNLIMITED_PATHS and self._num_open > self._limits.max_open:
             raise ServiceError(
                 f"{self._limits.max_open} requests are being answered, which is the limit; "
@@ -120,16 +116,6 @@ class GuardMiddleware:
                 await self._app(scope, _replay(body), send)
             finally:
                 watcher.cancel()
-
-    def _check_token(self, scope: Scope) -> None:
-        if self._token is None:
-            return
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        if not hmac.compare_digest(given, b"Bearer " + self._token.encode()):
-            raise ServiceError(
-                "the token is missing or wrong; send the header Authorization: Bearer TOKEN",
-                status=401,
-            )
 
     async def _read_body(self, receive: Receive) -> bytes:
         limit = self._limits.max_body_bytes

@@ -10,11 +10,11 @@ from typing import Any, Generic, TypeVar
 
 from elmokit.embedder import Embedder, Text
 from elmokit.errors import ElmokitError, InputError
-from elmokit.generation import GAP, ROUNDS, TRIED
-from elmokit.inference import Directions, Layers, LayerSelection
+from elmokit.inference_session import Directions, Layers, LayerSelection
+from elmokit.lm_results import Prediction, Score
 from elmokit.pooling import Vectors
-from elmokit.results import Prediction, Score
 from elmokit.server.limits import Limits, TokenizedTexts, too_large
+from elmokit.word_prediction import GAP, ROUNDS, TRIED
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")

@@ -11,10 +11,11 @@ from starlette.responses import Response
 import elmokit
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
-from elmokit.inference import LayerSelection
+from elmokit.inference_session import LayerSelection
+from elmokit.lm_results import Perplexity
 from elmokit.pooling import Pooling, Vectors, get_pooling, pool_sentences
-from elmokit.results import Perplexity
 from elmokit.server import metrics, schemas
+from elmokit.server.app_resources import AppResources
 from elmokit.server.limits import TokenizedTexts
 from elmokit.server.middleware import CONTEXT, RequestContext
 from elmokit.server.model_calls import (
@@ -26,7 +27,6 @@ from elmokit.server.model_calls import (
     next_words_call,
     score_call,
 )
-from elmokit.server.resources import AppResources
 from elmokit.server.responses import (
     choose_media_type,
     embeddings_response,

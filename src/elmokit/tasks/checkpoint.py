@@ -11,15 +11,15 @@ import torch
 from elmokit.atomic import read_checkpoint, write_checkpoint
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, OutputError
-from elmokit.tasks.registry import Head, Task
-from elmokit.tasks.saved_model import TASK_FILE
-from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.version_0_1 import (
+from elmokit.tasks.legacy_0_1 import (
     digest_of_example,
     digest_of_settings,
     digest_of_task,
     rename_weights,
 )
+from elmokit.tasks.saved_model import TASK_FILE
+from elmokit.tasks.settings import TaskSettings
+from elmokit.tasks.task_registry import Head, Task
 
 CHECKPOINT_FILE = "checkpoint.pt"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from elmokit.errors import ConfigError
-from elmokit.settings import check_ranges, override_settings, read_toml, setting
 from elmokit.tokenizers import check_tokenizer
+from elmokit.toml_settings import check_ranges, override_settings, read_toml, setting
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ import numpy as np
 import torch
 
 from elmokit.atomic import DirectoryLock, write_atomically
-from elmokit.config import make_record
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, NumericError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.bilm import LanguageModel
+from elmokit.model_config import make_record
 from elmokit.progress import Progress
+from elmokit.tasks.cached_layers import CachedLayers
 from elmokit.tasks.checkpoint import (
     Checkpoint,
     check_folder,
@@ -24,9 +25,7 @@ from elmokit.tasks.checkpoint import (
     digest_of_run,
 )
 from elmokit.tasks.datasets.records import GapExample, Words
-from elmokit.tasks.layers import CachedLayers
 from elmokit.tasks.minibatches import shuffled_batches
-from elmokit.tasks.registry import Head, Task, get_task
 from elmokit.tasks.saved_model import (
     TaskModel,
     check_elmo,
@@ -37,6 +36,7 @@ from elmokit.tasks.saved_model import (
     save_task,
 )
 from elmokit.tasks.settings import TaskSettings
+from elmokit.tasks.task_registry import Head, Task, get_task
 from elmokit.tasks.vocab import WordVocabulary, check_word_vectors, read_word_vectors
 from elmokit.threads import find_device, using_threads
 

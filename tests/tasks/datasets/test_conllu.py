@@ -7,7 +7,7 @@ import pytest
 from elmokit.errors import FormatError
 from elmokit.tasks.datasets.columns import read_conllu
 from elmokit.tasks.datasets.records import TaggedSentence
-from elmokit.tasks.registry import TASKS
+from elmokit.tasks.task_registry import TASKS
 
 
 def row(*cells):

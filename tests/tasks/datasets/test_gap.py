@@ -2,7 +2,7 @@ import pytest
 
 from elmokit.errors import FormatError
 from elmokit.tasks.datasets.coreference import read_gap
-from elmokit.tasks.registry import TASKS
+from elmokit.tasks.task_registry import TASKS
 from elmokit.tokenizers import get_tokenizer
 
 HEADER = "ID Text Pronoun Pronoun-offset A A-offset A-coref B B-offset B-coref URL"

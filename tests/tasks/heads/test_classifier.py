@@ -2,7 +2,7 @@
 
 from elmokit.tasks.datasets.records import LabelledText
 from elmokit.tasks.heads.classifier import _sample
-from elmokit.tasks.registry import TASKS
+from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 from task_examples import changed
 

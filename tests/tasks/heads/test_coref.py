@@ -6,7 +6,7 @@ from itertools import count
 import torch
 
 from elmokit.tasks.datasets.records import Document
-from elmokit.tasks.registry import TASKS
+from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 from task_examples import changed
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
+from elmokit.tasks.bilstm import BiLSTMEncoder, variational_dropout
 from elmokit.tasks.datasets.coreference import (
     is_gap,
     read_conll2012,
@@ -19,12 +20,11 @@ from elmokit.tasks.datasets.coreference import (
 )
 from elmokit.tasks.datasets.lines import numbered_lines
 from elmokit.tasks.datasets.records import Document, GapExample, Tokenize, Words
-from elmokit.tasks.encoder import BiLSTMEncoder, variational_dropout
 from elmokit.tasks.features import WordFeatures
 from elmokit.tasks.metrics import score_coreference, score_gap
 from elmokit.tasks.minibatches import batches_by_length
-from elmokit.tasks.registry import Head, Task, no_labels, register
 from elmokit.tasks.settings import TaskSettings
+from elmokit.tasks.task_registry import Head, Task, no_labels, register
 from elmokit.tasks.text_io import TextFormat, parse_words
 from elmokit.tasks.vocab import normalize_word
 

@@ -8,12 +8,12 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elmokit.tasks.bilstm import BiLSTMEncoder, pad_tags
 from elmokit.tasks.crf import CRF, forbidden_transitions
 from elmokit.tasks.datasets.columns import is_conllu, read_columns, read_conllu
 from elmokit.tasks.datasets.lines import numbered_lines
 from elmokit.tasks.datasets.records import TaggedSentence, Tokenize, Words
 from elmokit.tasks.datasets.schemes import convert_tags, strip_prefix
-from elmokit.tasks.encoder import BiLSTMEncoder, pad_tags
 from elmokit.tasks.features import WordFeatures
 from elmokit.tasks.metrics import (
     PrecisionRecall,
@@ -22,8 +22,8 @@ from elmokit.tasks.metrics import (
     score_labels,
     score_spans,
 )
-from elmokit.tasks.registry import Head, Task, own_words, register, sorted_tags
 from elmokit.tasks.settings import TaskSettings
+from elmokit.tasks.task_registry import Head, Task, own_words, register, sorted_tags
 from elmokit.tasks.text_io import TextFormat, parse_words
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from elmokit.errors import OutputError
-from elmokit.tasks.layers import CachedLayers
+from elmokit.tasks.cached_layers import CachedLayers
 from elmokit.tasks.preprocessing import Preprocessor, spell_as_moses, split_into_sentences
 
 SENTENCES = [("a", "b", "c"), ("d",), ("a", "b", "c"), ("e", "f")]

@@ -16,7 +16,7 @@ from elmokit.server import worker_pool as worker_pools
 from elmokit.server.batcher import PendingRequest, RequestQueue
 from elmokit.server.limits import TokenizedTexts
 from elmokit.server.model_calls import ModelCall, embed_call, score_call
-from elmokit.server.worker_pool import WorkerPool, default_num_workers
+from elmokit.server.worker_processes import WorkerPool, default_num_workers
 from waiting import is_running, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared on Linux")

@@ -21,7 +21,7 @@ from elmokit.errors import InputError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.pretraining.corpus import Corpus
 from elmokit.pretraining.settings import PretrainingSettings, changed_settings, parse_settings
-from elmokit.pretraining.stream import Position
+from elmokit.pretraining.training_windows import Position
 from elmokit.pretraining.validation import Validation
 
 if TYPE_CHECKING:

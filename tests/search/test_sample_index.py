@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from elmokit.errors import InputError
+from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
-from elmokit.search.sample import sample_index
+from elmokit.search.sample_index import sample_index
 from elmokit.search.store import Counts, MemoryStore
-from elmokit.search.vectors import IndexConfig
 from elmokit.whitening import Whitening
 
 

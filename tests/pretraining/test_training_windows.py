@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.pretraining.corpus import Corpus
-from elmokit.pretraining.stream import Stream
+from elmokit.pretraining.training_windows import Stream
 from random_models import make_corpus
 
 # bilm-tf's tests/test_data.py: ids of <S> </S> <UNK> the . in its vocabulary.
@@ -120,7 +120,7 @@ def test_a_stream_continues_at_the_position_of_another(numbers, batch_size, leng
 READ_ALL = """
 import resource, sys
 from pathlib import Path
-from elmokit.pretraining.stream import Stream
+from elmokit.pretraining.training_windows import Stream
 folder, megabytes = Path(sys.argv[1]), int(sys.argv[2])
 shards = sorted(folder.glob("*.npy"))
 stream = Stream(shards, batch_size=64, sequence_length=500)

@@ -6,9 +6,9 @@ from pathlib import Path
 from elmokit.embedder import Embedder
 from elmokit.files import TextFile
 from elmokit.search.index import Index
+from elmokit.search.passage_vectors import IndexConfig, embed_passages, start_state
 from elmokit.search.passages import read_passages
 from elmokit.search.store import MemoryStore
-from elmokit.search.vectors import IndexConfig, embed_passages, start_state
 from elmokit.whitening import Whitening
 
 _SENTENCES = Path(__file__).with_name("sample.txt")

@@ -9,9 +9,9 @@ from safetensors.torch import load_file, save_file
 
 import elmokit
 from elmokit import formats
-from elmokit.config import SIZES
-from elmokit.memory import drop_mapped_pages, trim_malloc
 from elmokit.model.bilm import LanguageModel
+from elmokit.model_config import SIZES
+from elmokit.process_memory import drop_mapped_pages, trim_malloc
 
 STATUS = Path("/proc/self/status")
 

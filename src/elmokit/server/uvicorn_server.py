@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from elmokit.errors import InputError
 from elmokit.server.app import create_app
-from elmokit.server.resources import AppResources
+from elmokit.server.app_resources import AppResources
 
 _SECONDS_TO_SEND = 5  # the last responses, once all are computed
 _MAX_CONNECTIONS = 1024

@@ -9,11 +9,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from elmokit.config import read_record
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, ServiceError
 from elmokit.formats import ENGLISH
-from elmokit.projection import cluster
+from elmokit.model_config import read_record
+from elmokit.pca_tsne import cluster
 from elmokit.search.index import Index
 from elmokit.server.batcher import DynamicBatcher
 from elmokit.server.limits import Limits, too_large
@@ -21,7 +21,7 @@ from elmokit.server.metrics import Metrics
 from elmokit.server.middleware import RequestContext
 from elmokit.server.model_calls import ModelCall
 from elmokit.server.schemas import LearnedLayerWeights
-from elmokit.server.worker_pool import WorkerPool
+from elmokit.server.worker_processes import WorkerPool
 from elmokit.tasks.saved_model import TaskModel, load_task
 
 Result = TypeVar("Result")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import InputError
-from elmokit.occurrences import Occurrence, embed_occurrences, find_occurrences
+from elmokit.word_occurrences import Occurrence, embed_occurrences, find_occurrences
 
 LINES = ["He played a $ 5 violin .", "", "Plays are long .", "我们 去 银行 play"]
 LABELLED = ["music\tHe will play .", "theatre\tThe play 银行 ended .", "music\tThey play on ."]

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
 
-from elmokit.config import make_record
 from elmokit.errors import ConfigError
+from elmokit.model_config import make_record
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -15,16 +15,16 @@ import torch
 from torch import Tensor
 
 from elmokit.batching import TokenBatch
-from elmokit.config import BiLMConfig, Direction
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
-from elmokit.memory import drop_mapped_pages
+from elmokit.indexers import TokenIndexer
 from elmokit.model.bilm import BiLM, State
-from elmokit.model.linear import Precision
+from elmokit.model.packed_linear import Precision
 from elmokit.model.scalar_mix import ScalarMix
+from elmokit.model_config import BiLMConfig, Direction
 from elmokit.pooling import Vectors
+from elmokit.process_memory import drop_mapped_pages
 from elmokit.threads import using_threads
-from elmokit.vocab import TokenIndexer
 
 Layers = Literal["all", "top", "mean", "concat"] | int | Sequence[int] | ScalarMix
 Directions = Literal["both", "forward", "backward"]

@@ -2,7 +2,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from elmokit.tasks.encoder import BiLSTMEncoder, variational_dropout
+from elmokit.tasks.bilstm import BiLSTMEncoder, variational_dropout
 
 LENGTHS = torch.tensor([7, 1, 4, 7, 2])
 

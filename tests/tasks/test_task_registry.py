@@ -6,7 +6,7 @@ import pytest
 
 from elmokit.errors import FormatError
 from elmokit.tasks.datasets.records import Document, PredicateRoles, TaggedSentence
-from elmokit.tasks.registry import TASKS
+from elmokit.tasks.task_registry import TASKS
 
 
 def test_of_roles_the_predicate_itself_does_not_count():

@@ -13,7 +13,7 @@ from typing import Literal, TypedDict
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.config import Direction
+from elmokit.model_config import Direction
 
 Ids = npt.NDArray[np.int64]
 Shuffle = Literal["sentences", "shards", "none"]

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from elmokit.model.linear import pack_linear
+from elmokit.model.packed_linear import pack_linear
 
 PRECISIONS = {"float32": 1e-6, "half": 2e-3, "int8": 0.05}
 

@@ -14,11 +14,11 @@ import numpy.typing as npt
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.files import TextFile
-from elmokit.model.linear import Precision
+from elmokit.model.packed_linear import Precision
 from elmokit.progress import Progress
+from elmokit.search.passage_vectors import IndexConfig, embed_passages
 from elmokit.search.passages import Passage, VectorSource, group_passages, read_passages
 from elmokit.search.store import check_psycopg, is_database_url
-from elmokit.search.vectors import IndexConfig, embed_passages
 from elmokit.whitening import Whitening
 
 HalfVectors = npt.NDArray[np.float16]

@@ -6,8 +6,8 @@ import torch
 import elmokit
 from elmokit.errors import InputError
 from elmokit.pretraining.corpus import Corpus
-from elmokit.pretraining.init_from import copy_weights
-from elmokit.pretraining.run_dir import RunDirectory
+from elmokit.pretraining.init_from_model import copy_weights
+from elmokit.pretraining.run_directory import RunDirectory
 from elmokit.pretraining.trainer import Trainer, pretrain
 from random_models import make_corpus
 from tiny_run import changed, weights_of

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from elmokit.config import Direction
 from elmokit.errors import InputError
+from elmokit.lm_results import Prediction
 from elmokit.model.bilm import State
-from elmokit.results import Prediction
+from elmokit.model_config import Direction
 from elmokit.scoring import END_TOKEN, START_TOKEN, Scorer, score
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN
 

@@ -11,18 +11,17 @@ from starlette.responses import Response
 
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, ServiceError
-from elmokit.occurrences import Occurrence, occurrences_in
+from elmokit.pca_tsne import group_occurrences, project_pca
 from elmokit.plots import word_cosines
 from elmokit.pooling import Vectors
-from elmokit.projection import group_occurrences, project_pca
 from elmokit.search.highlight import highlight
 from elmokit.search.index import Index
 from elmokit.search.store import Hit
 from elmokit.server import schemas
+from elmokit.server.app_resources import AppResources
 from elmokit.server.limits import Limits, TokenizedTexts, check_unicode, too_large
 from elmokit.server.middleware import RequestContext
 from elmokit.server.model_calls import EmbeddedTexts, ModelCall, embed_call
-from elmokit.server.resources import AppResources
 from elmokit.server.responses import check_finite, json_response
 from elmokit.server.routes import (
     Context,
@@ -32,6 +31,7 @@ from elmokit.server.routes import (
     run_embed_call,
     tokenize,
 )
+from elmokit.word_occurrences import Occurrence, occurrences_in
 
 router = APIRouter()
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from elmokit.atomic import write_atomically
 from elmokit.errors import InputError, OutputError
-from elmokit.occurrences import Occurrence
 from elmokit.pooling import Vectors
+from elmokit.word_occurrences import Occurrence
 
 _PROJECTOR_VECTORS, _PROJECTOR_METADATA = "vectors.tsv", "metadata.tsv"
 _PROJECTOR_CONFIG = (

@@ -5,7 +5,7 @@ import pytest
 from sklearn.decomposition import PCA
 
 from elmokit.errors import InputError
-from elmokit.projection import cluster, project_pca, project_tsne
+from elmokit.pca_tsne import cluster, project_pca, project_tsne
 
 
 def random_vectors(rows, dim=7, seed=0):
