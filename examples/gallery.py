@@ -1,4 +1,4 @@
-"""The sentences of the demo become the pictures of docs/gallery.md: `make gallery`."""
+"""Draw the pictures of docs/gallery.md: `make gallery`."""
 
 import argparse
 import json
@@ -9,7 +9,7 @@ from demo import HERE, SENSES
 
 from elmokit.cli import app
 
-ALIKE = "The bank lent the farmer money", "The farmer sat on the bank of the river"
+PAIR = "The bank lent the farmer money", "The farmer sat on the bank of the river"
 CHINESE = "The Bank of China ( 中国银行 ) opened in 1912", "中国银行 lent the city money"
 
 
@@ -25,7 +25,7 @@ def main():
             labelled = Path(folder, "labelled.tsv")
             labelled.write_text(lines, "utf-8")
             draw("contexts", word, labelled, "--prefix", "--out", out / f"{word}.svg")
-    draw("similarity", *ALIKE, "--layer", 0, "--layer", 2, "--out", out / "alike.svg")
+    draw("similarity", *PAIR, "--layer", 0, "--layer", 2, "--out", out / "similarity.svg")
     draw("similarity", *CHINESE, "--layer", 2, "--out", out / "chinese.svg")
 
 

@@ -396,6 +396,7 @@ def test_a_sentence_of_any_length_passes(model, length):
     assert np.isfinite(vectors).all()
 
 
+@pytest.mark.full
 def test_a_sentence_of_100_000_words_passes(tmp_path):
     model = elmokit.load(make_folder(tmp_path, n_layers=1))
     sentence = [f"w{k % 1000}" for k in range(100_000)]
@@ -405,6 +406,7 @@ def test_a_sentence_of_100_000_words_passes(tmp_path):
     np.testing.assert_allclose(vectors[:, :50, :6], start, atol=2e-6)
 
 
+@pytest.mark.full
 def test_memory_is_flat_over_100_000_sentences(folder):
     code = """
 import resource, sys, elmokit

@@ -57,6 +57,7 @@ def test_uses_of_a_word_come_apart_by_their_meaning(english):
     assert (cosine(a, b) > cosine(a, c))[1:].all()
 
 
+@pytest.mark.full
 def test_verbs_use_it_when_no_model_is_named(tmp_path):
     def elmo(*arguments):
         command = [sys.executable, "-m", "elmokit.cli", *map(str, arguments)]

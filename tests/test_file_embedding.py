@@ -182,6 +182,7 @@ print(deaths, tries)
 """
 
 
+@pytest.mark.full
 def test_a_run_killed_twenty_times_ends_with_the_same_bits(model_folder, tmp_path):
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(line + "\n" for line in MANY * 10))

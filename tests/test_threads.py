@@ -185,6 +185,7 @@ def test_without_cgroups_there_is_no_quota(tmp_path):
     assert cgroup_cpus(tmp_path, tmp_path / "missing") == float("inf")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("state", "directions"), [("carry", "both"), ("zero", "forward")])
 def test_groups_of_sentences_read_at_the_same_time_keep_their_bits(state, directions, monkeypatch):
     torch.manual_seed(0)
@@ -208,6 +209,7 @@ def test_groups_of_sentences_read_at_the_same_time_keep_their_bits(state, direct
     assert torch.equal(model.state.cell, expected.state.cell)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("own", [1, 2, 3])
 def test_bits_do_not_depend_on_the_number_of_threads(own):
     torch.manual_seed(0)

@@ -12,6 +12,8 @@ import pytest
 from elmokit.pretraining.settings import PRESETS
 from random_models import make_corpus
 
+pytestmark = pytest.mark.full
+
 SENTENCES = [f"the {a} cat sat on the {b} mat .".split() for a in "abc" for b in "defg"] * 3
 TINY = {
     "projection_size": 8,

@@ -5,6 +5,8 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.full
+
 WORDS = 9  # of the vocabulary, the three special tokens included
 
 

@@ -12,6 +12,8 @@ from elmokit.tasks.task_registry import TASKS
 from random_models import make_folder
 from task_examples import TINY
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def paper(script):

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 # torch: "LSTM with projections is not supported with oneDNN. Using default implementation."
-pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
+pytestmark = [pytest.mark.full, pytest.mark.filterwarnings("ignore:LSTM with projections")]
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def search(script):

@@ -7,6 +7,8 @@ from itertools import cycle
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture(scope="module")
 def serve(script):

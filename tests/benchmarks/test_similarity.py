@@ -8,6 +8,8 @@ import pytest
 from elmokit.errors import FormatError, InputError
 from elmokit.whitening import Whitening
 
+pytestmark = pytest.mark.full
+
 WIC_LINE = "go\tV\t1-0\tMessages go .\tGo there\n"
 
 

@@ -3,6 +3,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.full
+
 
 @pytest.fixture
 def two_million(script):

@@ -14,6 +14,8 @@ from elmokit.tasks.task_registry import TASKS
 from random_models import make_folder
 from typed import failed, succeeded
 
+pytestmark = pytest.mark.full
+
 SMALL = (
     "word_embedding_size = 8\ncharacter_filters = 4\nhidden_size = 12\nepochs = 12\n"
     "learning_rate = 0.03\ndropout = 0.1\n"

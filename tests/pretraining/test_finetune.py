@@ -26,6 +26,7 @@ def weights_of(folder):
     return (folder / "model.safetensors").read_bytes()
 
 
+@pytest.mark.full
 def test_a_finetuned_model_predicts_its_text_better(source, tmp_path):
     lines = []
     finetuned = finetune(source, SENTENCES, tmp_path / "finetuned", epochs=10, report=lines.append)
@@ -70,6 +71,7 @@ def test_a_finished_model_is_loaded_and_another_one_refused(source, tmp_path, mo
             finetune(source, sentences, tmp_path / "finetuned", epochs=epochs)
 
 
+@pytest.mark.full
 def test_a_killed_call_is_resumed_with_the_same_weights(source, tmp_path, monkeypatch):
     finetune(source, SENTENCES, tmp_path / "uninterrupted", epochs=2)
 

@@ -266,6 +266,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.full
 def test_a_killed_call_is_resumed_with_the_same_files(tmp_path, monkeypatch):
     text, killed, uninterrupted = (tmp_path / name for name in ("text", "killed", "other"))
     lines = (f"{PARAGRAPH} Item{n % 997} isn't number {n}.\n" for n in range(6000))

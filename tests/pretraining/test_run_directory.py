@@ -47,6 +47,7 @@ def train_slowly(corpus, directory):
     pretrain(corpus, TINY, directory)
 
 
+@pytest.mark.full
 def test_a_killed_run_ends_with_the_same_weights(corpus, uninterrupted, tmp_path):
     process = multiprocessing.get_context("fork").Process(
         target=train_slowly, args=(corpus, tmp_path)
@@ -63,6 +64,7 @@ def test_a_killed_run_ends_with_the_same_weights(corpus, uninterrupted, tmp_path
     assert run_of(tmp_path) == run_of(uninterrupted)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("failing", range(0, 30, 3))
 def test_a_run_that_fails_at_any_write_ends_with_the_same_weights(
     corpus, uninterrupted, tmp_path, monkeypatch, failing
@@ -87,6 +89,7 @@ def test_a_run_that_fails_at_any_write_ends_with_the_same_weights(
     assert run_of(tmp_path) == run_of(uninterrupted)
 
 
+@pytest.mark.full
 def test_a_checkpoint_of_0_1_is_resumed(corpus, uninterrupted, tmp_path):
     def report(line):
         if line.startswith("step 12"):

@@ -37,6 +37,7 @@ def test_a_run_saves_a_model_that_predicts_its_text(corpus, tmp_path):
     assert any("full softmax" in line and "carried state" in line for line in lines)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "shape",
     [
@@ -260,6 +261,7 @@ assert 0 < max(apart) < 0.01, losses
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("softmax", ["sampled", "adaptive"])
 def test_bfloat16_losses_are_close_to_float32(softmax, tmp_path):
     make_corpus(tmp_path, SENTENCES, valid=SENTENCES[:6], shards=2)

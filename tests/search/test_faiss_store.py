@@ -224,6 +224,7 @@ Index.build(sys.argv[3], [sys.argv[2]], model)
 """
 
 
+@pytest.mark.full
 def test_a_killed_build_is_resumed_and_ends_with_the_same_bytes(model_folder, tmp_path):
     text, target = tmp_path / "text.txt", tmp_path / "killed"
     text.write_text("".join(f"line {n} of a text with {n % 7} more\n" for n in range(300)))

@@ -231,6 +231,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("unit", ["paragraphs", "words"])
 def test_any_text_is_stored_unchanged(model, location, tmp_path, unit):
     path = tmp_path / "it's a “file” %s.txt"

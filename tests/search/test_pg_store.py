@@ -21,6 +21,8 @@ from elmokit.search.pg_store import PostgresBuilder, PostgresStore
 from elmokit.search.store import Counts
 from elmokit.whitening import Whitening
 
+pytestmark = pytest.mark.full
+
 TEXT = "He will play the violin. She was late.\nThe children play in the street.\n"
 
 

@@ -13,6 +13,8 @@ from elmokit.server.limits import Limits
 from elmokit.server.schemas import LearnedLayerWeights
 from elmokit.server.uvicorn_server import listening
 
+pytestmark = pytest.mark.full
+
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="needs playwright (pip install playwright), which is not there"
 )

@@ -3,6 +3,8 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+pytestmark = pytest.mark.full
+
 schemathesis = pytest.importorskip(
     "schemathesis", reason="needs schemathesis (pip install schemathesis), which is not installed"
 )

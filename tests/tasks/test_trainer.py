@@ -310,6 +310,7 @@ def test_labels_that_were_never_learnt_are_never_right(name, tmp_path):
         train_task(task, examples, other, tmp_path / "other", settings=settings)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name", TASKS)
 def test_a_thousand_words_and_a_single_one_are_read(name, model, tmp_path):
     """And neither feels the other: alone, each is answered as beside the other."""
