@@ -257,9 +257,9 @@ def test_layer_weights_are_shown_or_said_to_be_missing(served, serving, language
     ]
     few = visit(serving(language_model, layer_weights=weights).url)
     view(few, "Layer weights")
-    sees(few, "#layer-weights-table tbody", "srlsixinput")
+    sees(few, "#layer-weights-table tbody", "srlsix, input")
     sees(few, "#layer-weights-table tbody", "0.50")
-    sees(few, "#layer-weights-table tbody tr:nth-child(2) td:nth-child(6)", "1.00")
+    sees(few, "#layer-weights-table tbody tr:nth-child(2) td:nth-child(4)", "1.00")
     bare = visit(serving(language_model).url)
     view(bare, "Layer weights")
     playwright.expect(bare.locator("#layer-weights-none")).to_be_visible()

@@ -7,6 +7,7 @@ import { COLOURS, Scatter } from "./scatter.js";
 const SECONDS_BY_KEY = 0.4, SECONDS_AT_START = 1.2; // from one layer to the next
 const START_DELAY = 0.7; // seconds at layer 0, before the points begin to move
 const MAX_NUMBERED = 60, NUMBER_DISTANCE = 9; // points with a number, pixels between two numbers
+const EDGE = 30; // pixels from the right edge of the plot, where a number is left of its point
 const HINT = "Point at a dot, or move through the dots with the arrow keys, to read its sentence.";
 
 export function startContexts(change, { animate }) {
@@ -144,6 +145,7 @@ function numberPoints(positions) {
     if (!areFew || positions.slice(0, point).some((other) => isNear(position, other))) return;
     const number = create("span", point + 1);
     [number.style.left, number.style.top] = position.map((pixels) => `${pixels}px`);
+    number.classList.toggle("left", position[0] > byId("contexts-plot").clientWidth - EDGE);
     numbers.push(number);
   });
   byId("contexts-numbers").replaceChildren(...numbers);

@@ -12,12 +12,14 @@ export function sentence(words, marked) {
   return words.flatMap((word, position) => [create(tag(position), word), " "]);
 }
 
-// A head of names, and rows of some texts (the row's name) and cells.
+// A head of names, and rows of a name (texts or elements) and cells.
 export function fillTable(table, names, rows) {
   const head = create("thead"), body = create("tbody");
   head.append(tableRow(names.map((name) => create("th", name, { scope: "col" }))));
-  for (const { texts, cells } of rows) {
-    body.append(tableRow([...texts.map((text) => create("th", text, { scope: "row" })), ...cells]));
+  for (const { name, cells } of rows) {
+    const rowHead = create("th", "", { scope: "row" });
+    rowHead.append(...name);
+    body.append(tableRow([rowHead, ...cells]));
   }
   table.replaceChildren(head, body);
 }

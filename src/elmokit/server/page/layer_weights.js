@@ -1,6 +1,6 @@
 // Layer weights: the share of each layer in the scalar mixes of trained tasks.
 
-import { barCell, byId, fillTable } from "./elements.js";
+import { barCell, byId, create, fillTable } from "./elements.js";
 import { createRequester } from "./requests.js";
 
 export function startLayerWeights() {
@@ -13,11 +13,11 @@ export function startLayerWeights() {
       if (!mixes.length) return byId("layer-weights-table").replaceChildren();
       const layers = [...new Set(mixes.flatMap((mix) => mix.layers))].sort((a, b) => a - b);
       const rows = mixes.map((mix) => ({
-        texts: [mix.task, mix.name, mix.position],
+        name: [create("strong", mix.task), create("span", `${mix.name}, ${mix.position}`)],
         cells: layers.map((layer) => barCell(mix.weights[mix.layers.indexOf(layer)])),
       }));
       const names = layers.map((layer) => `Layer ${layer}`);
-      fillTable(byId("layer-weights-table"), ["Task", "Trained on", "Enters at", ...names], rows);
+      fillTable(byId("layer-weights-table"), ["Task", ...names], rows);
     },
   );
 

@@ -23,7 +23,8 @@ void main() {
   float radius = length(gl_PointCoord - 0.5);
   if (radius > 0.5) discard;
   float edge = ring * smoothstep(0.32, 0.36, radius);
-  gl_FragColor = vec4(mix(tint, vec3(0.5), edge), 1);
+  float opacity = 1.0 - smoothstep(0.44, 0.5, radius);
+  gl_FragColor = vec4(mix(tint, vec3(0.5), edge) * opacity, opacity);
 }`;
 const NO_WEBGL = "This browser has no WebGL, so there is no plot; the sentences are listed below.";
 const MARGIN = 0.92, POINT_SIZE = 14, SELECTION_RADIUS = 24; // the last two in CSS pixels
@@ -130,6 +131,8 @@ export class Scatter {
     gl.useProgram(this.program);
     gl.enable(gl.DEPTH_TEST); // the selected point is in front of the others
     gl.depthFunc(gl.LEQUAL);
+    gl.enable(gl.BLEND); // for smooth edges; colours are multiplied by their opacity
+    gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
     gl.clearColor(0, 0, 0, 0);
   }
 

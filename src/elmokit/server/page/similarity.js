@@ -18,7 +18,7 @@ export function startSimilarity() {
     byId("similarity-results").hidden = !response;
     if (!response) return;
     const { first, second } = response, cosines = response.layers[layer];
-    const rows = first.map((word, row) => ({ texts: [word], cells: cosines[row].map(heatCell) }));
+    const rows = first.map((word, row) => ({ name: [word], cells: cosines[row].map(heatCell) }));
     fillTable(byId("similarity-table"), ["", ...second], rows);
     byId("similarity-pairs").replaceChildren(...mostSimilar(first, second, cosines).map(pairItem));
   };
