@@ -30,7 +30,7 @@ def main():
 
 
 def draw(*arguments):
-    """As `elmo plot` at a terminal would."""
+    """Run `elmo plot`."""
     app(["plot", *map(str, arguments)], standalone_mode=False)
 
 

@@ -1,4 +1,4 @@
-"""Sentences become vectors once, in a file; models then learn from the file alone."""
+"""Embed texts once, into a file, and train classifiers from the file alone."""
 
 import tempfile
 from pathlib import Path
@@ -26,14 +26,14 @@ def main():
     labels = torch.tensor([label == "good" for label, _ in rows]).long()
     dev = torch.arange(len(rows)) % 4 == 3
     for layer, features in enumerate(layers):
-        judge = torch.nn.Linear(features.shape[1], 2)
-        optimizer = torch.optim.AdamW(judge.parameters(), lr=0.01, weight_decay=0.1)
+        classifier = torch.nn.Linear(features.shape[1], 2)
+        optimizer = torch.optim.AdamW(classifier.parameters(), lr=0.01, weight_decay=0.1)
         for _ in range(200):
             optimizer.zero_grad()
-            torch.nn.functional.cross_entropy(judge(features[~dev]), labels[~dev]).backward()
+            torch.nn.functional.cross_entropy(classifier(features[~dev]), labels[~dev]).backward()
             optimizer.step()
-        right = judge(features).argmax(1) == labels
-        print(f"layer {layer}: {right[dev].double().mean():.0%} of the held-out texts are right")
+        correct = classifier(features).argmax(1) == labels
+        print(f"layer {layer}: {correct[dev].double().mean():.0%} accuracy on the held-out texts")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pkgutil
 import re
 import shutil
 import subprocess
@@ -107,6 +108,15 @@ def test_every_command_on_the_pages_exists(capsys, monkeypatch):
         named = set(re.findall(r"(?:`|^\$? ?|\| )elmo ([a-z][a-z-]*)", text, re.MULTILINE))
         known = commands | set(RootGroup.removed) if page.name == "migrate.md" else commands
         assert named <= known, f"{page.name}: no such commands: {sorted(named - known)}"
+
+
+def test_every_python_name_and_script_on_the_pages_exists():
+    for page in [README, *sorted((ROOT / "docs").glob("*.md"))]:
+        text = page.read_text("utf-8")
+        for name in set(re.findall(r"(?<![\w./-])elmokit(?:\.[A-Za-z_]\w*)+", text)):
+            pkgutil.resolve_name(name)
+        for path in set(re.findall(r"(?<![\w/])(?:benchmarks|examples|src|tests)/[\w/]+\.\w+", text)):
+            assert (ROOT / path).exists(), f"{page.name}: {path}"
 
 
 def help_of(command, capsys):

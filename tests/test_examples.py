@@ -1,4 +1,4 @@
-"""The examples run, and say something sensible."""
+"""The examples run and print sensible results."""
 
 import re
 import runpy
@@ -13,10 +13,13 @@ from elmokit.cli.serve import serve
 pytestmark = pytest.mark.full
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+DOCS = EXAMPLES.parent / "docs"
 
 
 @pytest.fixture
 def run(capsys, monkeypatch, tmp_path):
+    """Run an example in an empty folder; its output."""
+
     def run(name, *arguments):
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
@@ -26,56 +29,58 @@ def run(capsys, monkeypatch, tmp_path):
     return run
 
 
-def test_the_demo_shows_senses_words_and_where_vectors_are(run, tmp_path):
-    told = run("demo.py")
-    gaps = [float(line.split()[-1]) for line in told.splitlines() if line.startswith("  2  ")]
-    assert len(gaps) == 3
-    assert min(gaps) > 0.03  # the top layer tells the senses of bank, work and plant apart
-    assert str(tmp_path / "demo.hdf5") in told
+def test_demo_separates_senses_and_writes_vectors(run, tmp_path):
+    output = run("demo.py")
+    top_layer = [line for line in output.splitlines() if line.startswith("  2  ")]
+    differences = [float(line.split()[-1]) for line in top_layer]
+    assert len(differences) == 3  # bank, work, plant
+    assert min(differences) > 0.03
+    assert str(tmp_path / "demo.hdf5") in output
     assert (tmp_path / "demo.hdf5").exists()
-    assert told.splitlines()[-1].endswith("elmo serve, and open http://127.0.0.1:8000")
-    defaults = {name: given.default for name, given in signature(serve).parameters.items()}
-    assert (defaults["host"], defaults["port"]) == ("127.0.0.1", 8000)
+    assert output.splitlines()[-1].endswith("elmo serve, and open http://127.0.0.1:8000")
+    parameters = signature(serve).parameters
+    assert (parameters["host"].default, parameters["port"].default) == ("127.0.0.1", 8000)
 
 
-def test_the_gallery_is_what_its_command_draws(run, tmp_path, monkeypatch):
+def test_gallery_redraws_the_pictures_of_the_page(run, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     run("gallery.py", "--out", tmp_path)
-    page = (EXAMPLES.parent / "docs" / "gallery.md").read_text("utf-8")
-    pictures = sorted(tmp_path.glob("*.svg"))
-    assert len(pictures) == 5
-    for picture in pictures:
+    page = (DOCS / "gallery.md").read_text("utf-8")
+    drawn = sorted(tmp_path.glob("*.svg"))
+    assert len(drawn) == 5
+    for picture in drawn:
         assert f"]({picture.name})" in page
-        drawn, kept = (
-            re.findall(r">([^<>]+)</text>", path.read_text("utf-8"))
-            for path in (picture, EXAMPLES.parent / "docs" / picture.name)
-        )
-        assert drawn == kept  # words, layers and explained variances
-    others = set(re.findall(r"\]\(([a-z]+\.(?:svg|png))\)", page)) - {p.name for p in pictures}
-    assert others == {"page.png"}
+        # Words, layers and explained variances are the same; coordinates may differ.
+        assert texts_in(picture) == texts_in(DOCS / picture.name)
+    shown = set(re.findall(r"\]\(([a-z]+\.(?:svg|png))\)", page))
+    assert shown - {picture.name for picture in drawn} == {"page.png"}
     assert "python benchmarks/screenshot.py docs/page.png" in page
-    for name in ("alike", "chinese"):
+    for name in ("similarity", "chinese"):
         assert re.search(f'plot similarity "[^"]+" "[^"]+" .*--out {name}.svg', page)
     assert "中" in (tmp_path / "chinese.svg").read_text("utf-8")
 
 
-@pytest.mark.parametrize("options", [(), ("--tune",)])
-def test_elmo_is_a_layer_of_a_plain_model(run, options):
-    told = run("in_pytorch.py", "--epochs", 20, *options)
-    half_way, end = (float(loss) for loss in re.findall(r"epoch \d+: loss ([0-9.]+)", told))
-    assert end < min(half_way, 0.65)  # by chance, ln 2
+def texts_in(picture):
+    return re.findall(r">([^<>]+)</text>", picture.read_text("utf-8"))
 
 
-def test_a_model_learns_from_a_file_of_vectors(run):
-    told = run("precompute.py")
-    assert "reviews.hdf5: " in told
-    layers = re.findall(r"layer (\d): (\d+)% of the held-out texts are right", told)
+@pytest.mark.parametrize("options", [(), ("--finetune",)])
+def test_elmo_trains_as_a_layer_of_a_pytorch_model(run, options):
+    output = run("in_pytorch.py", "--epochs", 20, *options)
+    loss_10, loss_20 = (float(loss) for loss in re.findall(r"epoch \d+: loss ([0-9.]+)", output))
+    assert loss_20 < min(loss_10, 0.65)  # chance is ln 2 = 0.69
+
+
+def test_classifiers_train_on_a_file_of_vectors(run):
+    output = run("precompute.py")
+    assert "reviews.hdf5: " in output
+    layers = re.findall(r"layer (\d): (\d+)% accuracy on the held-out texts", output)
     assert [layer for layer, _ in layers] == ["0", "1", "2"]
-    assert max(int(share) for _, share in layers) > 50
+    assert max(int(accuracy) for _, accuracy in layers) > 50
 
 
-def test_reviews_are_judged_in_two_ways(run):
-    told = run("imdb.py", "--epochs", 1)
-    assert "18 reviews to learn from, 6 held out" in told
-    assert re.search(r"one vector a text: {'accuracy': [01]\.[0-9]+}", told)
-    assert re.search(r"word by word: {'accuracy': [01]\.[0-9]+}", told)
+def test_reviews_are_classified_in_two_ways(run):
+    output = run("imdb.py", "--epochs", 1)
+    assert "18 reviews to train on, 6 held out" in output
+    assert re.search(r"one vector per text: {'accuracy': [01]\.[0-9]+}", output)
+    assert re.search(r"head on all words: {'accuracy': [01]\.[0-9]+}", output)
