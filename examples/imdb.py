@@ -48,9 +48,8 @@ def main():
     weight, bias = fit_linear(train_vectors, targets, len(labels))
     scores = dev_vectors @ weight.t() + bias  # (texts, labels)
     predictions = [labels[k] for k in scores.argmax(1).tolist()]
-    print(
-        f"one vector per text: {task.score(dev, predictions)} ({time.perf_counter() - started:.0f} s)"
-    )
+    seconds = time.perf_counter() - started
+    print(f"one vector per text: {task.score(dev, predictions)} ({seconds:.0f} s)")
 
     started = time.perf_counter()
     settings = replace(task.settings, hidden_size=64, epochs=arguments.epochs, words_per_batch=4000)

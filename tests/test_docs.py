@@ -115,7 +115,9 @@ def test_every_python_name_and_script_on_the_pages_exists():
         text = page.read_text("utf-8")
         for name in set(re.findall(r"(?<![\w./-])elmokit(?:\.[A-Za-z_]\w*)+", text)):
             pkgutil.resolve_name(name)
-        for path in set(re.findall(r"(?<![\w/])(?:benchmarks|examples|src|tests)/[\w/]+\.\w+", text)):
+        for path in set(
+            re.findall(r"(?<![\w/])(?:benchmarks|examples|src|tests)/[\w/]+\.\w+", text)
+        ):
             assert (ROOT / path).exists(), f"{page.name}: {path}"
 
 
