@@ -20,9 +20,9 @@ def sample_index(embedder: Embedder) -> Index:
         model=embedder.pretrained.fingerprint(),
         tokenizer=embedder.pretrained.tokenizer,
         unit="sentences",
-        layers="mean",
+        layers="top",
         pooling="mean" if embedder.pretrained.vocabulary is None else "idf",
-        whitening="top",  # too few sentences to estimate all of a covariance matrix
+        whitening="centre",  # too few sentences to estimate a covariance matrix
         kind="flat",
         state=start_state(embedder),
     )

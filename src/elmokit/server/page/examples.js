@@ -77,9 +77,9 @@ export const EXAMPLES = {
     "The band released their first studio",
   ].map((text) => ({ name: text, fields: { "predict-text": text } })),
   search: [
-    "the court sentenced the robbers",
-    "the emperor and his soldiers",
+    "cooking soup with vegetables",
+    "the goalkeeper missed the ball",
+    "an orchestra played a symphony",
     "parliament and president",
-    "money in the bank",
   ].map((text) => ({ name: text, fields: { "search-query": text } })),
 };
