@@ -171,10 +171,13 @@ def measure_busy(size: str, sentences: list) -> list[dict]:
 
 @contextmanager
 def spinning(count: int) -> Iterator[None]:
-    """So many niced processes that only compute, meanwhile."""
-    spinners = [
-        subprocess.Popen(["nice", sys.executable, "-c", "while True: pass"]) for _ in range(count)
-    ]
+    """So many niced processes that only compute, meanwhile.
+
+    Each is in a session of its own, as in another terminal: Linux shares CPUs among sessions
+    first, whatever their processes' niceness, so that each takes half a CPU.
+    """
+    command = ["nice", sys.executable, "-c", "while True: pass"]
+    spinners = [subprocess.Popen(command, start_new_session=True) for _ in range(count)]
     try:
         time.sleep(0.3)  # until they run
         yield

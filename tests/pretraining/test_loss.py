@@ -10,6 +10,7 @@ from elmokit.model.dropout import Dropout
 from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax
 from elmokit.model_config import BiLMConfig, CharacterConfig
 from elmokit.pretraining.loss import DirectionInput, Segments, add_gradients
+from elmokit.threads import using_threads
 
 BATCH_SIZE, STEPS, WORDS, TYPES = 3, 7, 20, 9
 CHARACTERS = CharacterConfig(
@@ -83,10 +84,14 @@ def reference_loss(model, chars, inputs, resets, state):
     return total, hidden.detach(), cell.detach()
 
 
-@pytest.mark.parametrize("kind", ["plain", "sparse", "adaptive", "shared", "side by side"])
+@pytest.mark.parametrize(
+    "kind", ["plain", "sparse", "adaptive", "shared", "side by side", "in pieces"]
+)
 def test_gradients_are_those_of_the_reference_loss(kind, monkeypatch):
     if kind == "side by side":
         monkeypatch.setattr("elmokit.pretraining.loss._NUMBERS_FOR_THREADS", 0)
+    if kind == "in pieces":
+        monkeypatch.setattr("elmokit.pretraining.loss._TYPES_PER_PIECE", 4)
     model = make_model(kind)
     chars, inputs, resets, state = make_case(model, kind)
     result = add_gradients(model, chars, inputs, state, scale=5.0, sparse=kind == "sparse")
@@ -105,3 +110,19 @@ def test_gradients_are_those_of_the_reference_loss(kind, monkeypatch):
     assert ("softmax.weight" in ours) == (kind not in ("adaptive", "shared"))
     if kind == "sparse":
         assert ours["softmax.weight"].is_sparse
+
+
+def test_the_number_of_threads_changes_no_bit_of_a_gradient(monkeypatch):
+    monkeypatch.setattr("elmokit.pretraining.loss._NUMBERS_FOR_THREADS", 0)
+    monkeypatch.setattr("elmokit.pretraining.loss._TYPES_PER_PIECE", 2)
+    gradients = []
+    for threads in (1, 2, 4):
+        model = make_model("plain")
+        torch.manual_seed(0)
+        chars, inputs, _, state = make_case(model, "plain")
+        with using_threads(threads):
+            for _ in range(2):  # the second window's are added to the first's
+                add_gradients(model, chars, inputs, state, scale=1.0, sparse=False)
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    for others in gradients[1:]:
+        assert all(map(torch.equal, others, gradients[0]))

@@ -11,15 +11,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from elmokit.model.bilm import LanguageModel, State
+from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.char_cnn import CharacterEncoder
 from elmokit.model.dropout import Dropout
 from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax, sampled_loss
-from elmokit.threads import allowed_threads, run_side_by_side, torch_threads, using_threads
+from elmokit.threads import run_side_by_side, using_threads
 
 # With fewer numbers in a layer's cell state, all rows together, the two directions would wait for
 # Python's lock most of the time if they were trained in two threads.
 _NUMBERS_FOR_THREADS = 2**15
+_TYPES_PER_PIECE = 256
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,8 @@ def add_gradients(
     gradients are computed afterwards.
     """
     bilm = model.bilm
-    # The character CNN's products take milliseconds: torch's own threads gain, and lose little on a
-    # busy machine. Word embeddings have no products.
-    threads = allowed_threads() if isinstance(bilm.encoder, CharacterEncoder) else 1
-    with torch_threads(threads):
-        types = bilm.encode(chars)
-    vectors = types.detach().requires_grad_(types.requires_grad)
+    encoded = _EncodedTypes(bilm, chars)
+    vectors = encoded.vectors
     softmax = _WindowSoftmax(model, inputs)
     hidden, cell = list(state.hidden), list(state.cell)
     losses = [0.0] * len(inputs)
@@ -155,11 +152,43 @@ def add_gradients(
         with using_threads(1):
             for job in jobs:
                 job()
-    if types.requires_grad:  # a sixth of a step's time
-        with torch_threads(threads):
-            types.backward(vectors.grad)
+    encoded.add_gradients()
     softmax.add_gradients(sparse=sparse)
     return WindowResult(losses, State(torch.stack(hidden), torch.stack(cell)), not_finite)
+
+
+class _EncodedTypes:
+    """The vectors of a window's distinct words, for which the encoder runs in pieces.
+
+    Pieces have the same size whatever the number of threads, and their gradients are added in
+    order: so a training run does not depend on how many threads it has.
+    """
+
+    def __init__(self, bilm: BiLM, chars: Tensor) -> None:
+        self._weights = [weight for weight in bilm.encoder.parameters() if weight.requires_grad]
+        in_pieces = isinstance(bilm.encoder, CharacterEncoder) and chars.device.type == "cpu"
+        # Row 0 is padding, which `encode` puts before the vectors of each piece.
+        pieces = chars[1:].split(_TYPES_PER_PIECE if in_pieces else len(chars))
+        self._pieces = run_side_by_side(
+            [partial(bilm.encode, torch.cat([chars[:1], piece])) for piece in pieces], grad=True
+        )
+        rows = [self._pieces[0], *(piece[1:] for piece in self._pieces[1:])]
+        self.vectors = torch.cat(rows).detach().requires_grad_(bool(self._weights))
+
+    def add_gradients(self) -> None:
+        """Add the gradients that the vectors have got to those of the encoder's weights."""
+        if not self._weights:
+            return
+        assert self.vectors.grad is not None
+        sizes = [len(piece) - 1 for piece in self._pieces]
+        jobs = [
+            partial(torch.autograd.grad, piece[1:], self._weights, grad)
+            for piece, grad in zip(self._pieces, self.vectors.grad[1:].split(sizes), strict=True)
+        ]
+        for gradients in run_side_by_side(jobs, grad=True):
+            for weight, gradient in zip(self._weights, gradients, strict=True):
+                # The sum of a dense and a sparse gradient is asked for in this order.
+                weight.grad = gradient if weight.grad is None else gradient + weight.grad
 
 
 class _WindowSoftmax:
