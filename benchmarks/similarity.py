@@ -17,13 +17,13 @@ from scipy.stats import spearmanr
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.pooling import Vectors
+from elmokit.tasks.datasets.example_records import Tokenize, Words
 from elmokit.tasks.datasets.lines import (
     Line,
     check_not_empty,
     numbered_lines,
     parse_whole_number,
 )
-from elmokit.tasks.datasets.records import Tokenize, Words
 from elmokit.tasks.datasets.text_tables import tab_separated_rows, words_of_cell
 from elmokit.tokenizers import split_on_whitespace
 from elmokit.whitening import Whitening, WhiteningMethod

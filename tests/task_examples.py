@@ -3,7 +3,7 @@
 from dataclasses import replace
 from itertools import cycle, islice
 
-from elmokit.tasks.datasets.records import (
+from elmokit.tasks.datasets.example_records import (
     Answer,
     Document,
     LabelledText,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from elmokit.batching import Batch, TokenBatch, check_sentences, token_batches, token_windows
 from elmokit.errors import InputError
-from elmokit.indexers import CharacterIndexer
+from elmokit.token_indexers import CharacterIndexer
 
 ALPHABET = CharacterIndexer(50)
 

@@ -11,9 +11,9 @@ LAYERS = [
     {"errors"},
     {
         "model_config", "toml_settings", "files", "atomic", "process_memory", "progress",
-        "lm_results", "threads",
+        "language_model_results", "threads",
     },
-    {"tokenizers", "vocab", "indexers", "idf", "batching"},
+    {"tokenizers", "vocab", "token_indexers", "idf", "batching"},
     {"model"},
     {"formats"},
     {

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.errors import FormatError, InputError
-from elmokit.indexers import CharacterIndexer, WordIndexer
+from elmokit.token_indexers import CharacterIndexer, WordIndexer
 from elmokit.vocab import Vocabulary, read_vocabulary, write_vocabulary
 
 

@@ -1,8 +1,8 @@
 import torch
 
 import elmokit
-from elmokit.indexers import CharacterIndexer
 from elmokit.inference_session import WordCache
+from elmokit.token_indexers import CharacterIndexer
 
 
 def test_each_word_is_encoded_once(model_folder):

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from elmokit.file_embedding import embed_file as embed_file
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
-    from elmokit.lm_results import Perplexity as Perplexity
-    from elmokit.lm_results import Prediction as Prediction
-    from elmokit.lm_results import Score as Score
+    from elmokit.language_model_results import Perplexity as Perplexity
+    from elmokit.language_model_results import Prediction as Prediction
+    from elmokit.language_model_results import Score as Score
     from elmokit.model.bilm import BiLM as BiLM
     from elmokit.model.bilm import State as State
     from elmokit.model.elmo import Elmo as Elmo
@@ -59,16 +59,16 @@ _MODULE_OF = {
     "ElmokitError": "errors",
     "Embedder": "embedder",
     "FormatError": "errors",
-    "Prediction": "lm_results",
+    "Prediction": "language_model_results",
     "InputError": "errors",
     "LoadOptions": "embedder",
     "NumericError": "errors",
     "OutputError": "errors",
-    "Perplexity": "lm_results",
+    "Perplexity": "language_model_results",
     "Pretrained": "formats",
     "RankError": "errors",
     "ScalarMix": "model.scalar_mix",
-    "Score": "lm_results",
+    "Score": "language_model_results",
     "ServiceError": "errors",
     "State": "model.bilm",
     "Whitening": "whitening",

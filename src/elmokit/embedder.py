@@ -31,7 +31,7 @@ from elmokit.inference_session import (
     Layers,
     LayerSelection,
 )
-from elmokit.lm_results import Perplexity, Prediction, Score
+from elmokit.language_model_results import Perplexity, Prediction, Score
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.packed_linear import Precision
 from elmokit.model_config import Direction

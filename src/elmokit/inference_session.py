@@ -17,7 +17,6 @@ from torch import Tensor
 from elmokit.batching import TokenBatch
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
-from elmokit.indexers import TokenIndexer
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.packed_linear import Precision
 from elmokit.model.scalar_mix import ScalarMix
@@ -25,6 +24,7 @@ from elmokit.model_config import BiLMConfig, Direction
 from elmokit.pooling import Vectors
 from elmokit.process_memory import drop_mapped_pages
 from elmokit.threads import using_threads
+from elmokit.token_indexers import TokenIndexer
 
 Layers = Literal["all", "top", "mean", "concat"] | int | Sequence[int] | ScalarMix
 Directions = Literal["both", "forward", "backward"]

@@ -14,7 +14,7 @@ from elmokit.batching import TokenBatch, check_sentences, token_batches, token_w
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.inference_session import InferenceSession
-from elmokit.lm_results import LogProbabilities, Perplexity, Score
+from elmokit.language_model_results import LogProbabilities, Perplexity, Score
 from elmokit.model.bilm import LanguageModel, State
 from elmokit.model_config import Direction
 from elmokit.progress import Progress

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import InputError
-from elmokit.lm_results import Prediction
+from elmokit.language_model_results import Prediction
 from elmokit.model.bilm import State
 from elmokit.model_config import Direction
 from elmokit.scoring import END_TOKEN, START_TOKEN, Scorer, score

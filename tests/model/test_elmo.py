@@ -9,10 +9,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from elmokit.batching import Batch
 from elmokit.errors import ConfigError, InputError, NumericError
-from elmokit.indexers import CharacterIndexer, WordIndexer
 from elmokit.model.bilm import BiLM
 from elmokit.model.elmo import Elmo
 from elmokit.model_config import BiLMConfig, CharacterConfig
+from elmokit.token_indexers import CharacterIndexer, WordIndexer
 from elmokit.vocab import Vocabulary
 
 CHARACTERS = CharacterConfig(

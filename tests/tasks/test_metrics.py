@@ -14,7 +14,7 @@ from seqeval.metrics import classification_report
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
 from elmokit.errors import InputError
-from elmokit.tasks.datasets.records import GapExample
+from elmokit.tasks.datasets.example_records import GapExample
 from elmokit.tasks.datasets.schemes import convert_tags
 from elmokit.tasks.metrics import (
     PrecisionRecall,

@@ -5,7 +5,7 @@ import torch
 
 from elmokit.errors import InputError
 from elmokit.tasks import probing
-from elmokit.tasks.datasets.records import TaggedSentence
+from elmokit.tasks.datasets.example_records import TaggedSentence
 from elmokit.tasks.probing import fit_linear, probe_layers
 
 

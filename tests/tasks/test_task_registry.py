@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from elmokit.errors import FormatError
-from elmokit.tasks.datasets.records import Document, PredicateRoles, TaggedSentence
+from elmokit.tasks.datasets.example_records import Document, PredicateRoles, TaggedSentence
 from elmokit.tasks.task_registry import TASKS
 
 

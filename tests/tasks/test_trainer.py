@@ -19,7 +19,7 @@ from elmokit.errors import ConfigError, FormatError, InputError, NumericError, O
 from elmokit.tasks import checkpoint, saved_model, trainer
 from elmokit.tasks.cached_layers import CachedLayers
 from elmokit.tasks.checkpoint import Checkpoint
-from elmokit.tasks.datasets.records import LabelledText, TaggedSentence, TextPair
+from elmokit.tasks.datasets.example_records import LabelledText, TaggedSentence, TextPair
 from elmokit.tasks.heads.tagger import Tagger
 from elmokit.tasks.saved_model import load_task
 from elmokit.tasks.settings import TaskSettings

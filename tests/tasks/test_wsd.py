@@ -3,7 +3,7 @@
 import pytest
 
 from elmokit.errors import FormatError, InputError
-from elmokit.tasks.datasets.records import SenseInstance, SenseTaggedSentence
+from elmokit.tasks.datasets.example_records import SenseInstance, SenseTaggedSentence
 from elmokit.tasks.wsd import FirstSenses, SenseVectors, entry_of, evaluate_wsd
 
 MONEY, RIVER, LOAN = "bank%1:14:00::", "bank%1:17:01::", "loan%1:21:00::"

@@ -21,7 +21,7 @@ from elmokit.cli.options import (
 from elmokit.errors import InputError
 
 if TYPE_CHECKING:
-    from elmokit.lm_results import Perplexity, Prediction, Score
+    from elmokit.language_model_results import Perplexity, Prediction, Score
 
 _COLUMNS = ("words", "unknown", "forward", "backward", "perplexity", "sentence")
 

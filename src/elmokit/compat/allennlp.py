@@ -16,11 +16,11 @@ from elmokit.batching import Batch, check_words
 from elmokit.compat.allennlp_import_hook import install, main
 from elmokit.errors import ConfigError
 from elmokit.file_embedding import HDF5Writer, model_attributes
-from elmokit.indexers import CharacterIndexer
 from elmokit.model.bilm import State
 from elmokit.model.scalar_mix import mix_layers
 from elmokit.model_config import BiLMConfig
 from elmokit.pooling import Vectors
+from elmokit.token_indexers import CharacterIndexer
 
 __all__ = [
     "ConfigurationError",

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elmokit.formats.pretrained import DEFAULT_TOKENIZER, Pretrained
-from elmokit.indexers import CharacterIndexer
 from elmokit.model_config import BiLMConfig, CharacterConfig, Direction, read_record
+from elmokit.token_indexers import CharacterIndexer
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from elmokit.errors import FormatError
-
-# The published English models were trained on text that Moses had tokenized.
-from elmokit.indexers import CharacterIndexer, TokenIndexer, WordIndexer
 from elmokit.model.bilm import LanguageModel
 from elmokit.model_config import BiLMConfig
+
+# The published English models were trained on text that Moses had tokenized.
+from elmokit.token_indexers import CharacterIndexer, TokenIndexer, WordIndexer
 from elmokit.tokenizers import check_tokenizer
 from elmokit.vocab import Vocabulary
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from elmokit.batching import Batch
 from elmokit.errors import ConfigError, InputError, NumericError
-from elmokit.indexers import CharacterIndexer
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.lstm import LSTMStack
 from elmokit.model.scalar_mix import Normalization, ScalarMix
+from elmokit.token_indexers import CharacterIndexer
 
 
 @dataclass(frozen=True)

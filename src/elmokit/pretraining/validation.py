@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from elmokit.formats.pretrained import Pretrained
-from elmokit.lm_results import Perplexity
+from elmokit.language_model_results import Perplexity
 from elmokit.scoring import perplexity
 
 # A carried state needs sentences in their order: so many neighbours are taken together.

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.errors import InputError, ServiceError
-from elmokit.lm_results import Perplexity, Prediction, Score
+from elmokit.language_model_results import Perplexity, Prediction, Score
 from elmokit.model_config import make_record
 from elmokit.server.schemas import (
     JSON,

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from elmokit.embedder import Embedder, Text
 from elmokit.errors import ElmokitError, InputError
 from elmokit.inference_session import Directions, Layers, LayerSelection
-from elmokit.lm_results import Prediction, Score
+from elmokit.language_model_results import Prediction, Score
 from elmokit.pooling import Vectors
 from elmokit.server.limits import Limits, TokenizedTexts, too_large
 from elmokit.word_prediction import GAP, ROUNDS, TRIED

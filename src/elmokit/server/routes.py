@@ -12,7 +12,7 @@ import elmokit
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.inference_session import LayerSelection
-from elmokit.lm_results import Perplexity
+from elmokit.language_model_results import Perplexity
 from elmokit.pooling import Pooling, Vectors, get_pooling, pool_sentences
 from elmokit.server import metrics, schemas
 from elmokit.server.app_resources import AppResources

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elmokit.embedder import Embedder
 from elmokit.errors import OutputError
-from elmokit.tasks.datasets.records import Words
+from elmokit.tasks.datasets.example_records import Words
 from elmokit.tasks.preprocessing import Preprocessor
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.errors import InputError
-from elmokit.tasks.datasets.records import GapExample
+from elmokit.tasks.datasets.example_records import GapExample
 from elmokit.tasks.datasets.schemes import spans_of
 
 Clusters: TypeAlias = Sequence[Collection[Hashable]]  # of the mentions of one document

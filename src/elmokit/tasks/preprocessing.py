@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from elmokit.tasks.datasets.records import Words
+from elmokit.tasks.datasets.example_records import Words
 from elmokit.tasks.datasets.text_tables import PENN_TREEBANK_SYMBOLS
 
 STRAIGHT_QUOTES = str.maketrans("“”„«»‘’‚´`", '"' * 5 + "'" * 5)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
-from elmokit.tasks.datasets.records import TaggedSentence
+from elmokit.tasks.datasets.example_records import TaggedSentence
 
 _EPOCHS, _MIN_UPDATES = 12, 1500
 _WORDS_PER_BATCH = 512

@@ -22,7 +22,6 @@ from elmokit.formats.native import pack_tensors, read_tensors
 from elmokit.model.bilm import LanguageModel
 from elmokit.model_config import parse_record
 from elmokit.tasks.cached_layers import CachedLayers
-from elmokit.tasks.features import WordFeatures
 from elmokit.tasks.legacy_0_1 import OLD_VERSION, rename_task_json, stored_parameter
 from elmokit.tasks.minibatches import batches_by_length
 from elmokit.tasks.preprocessing import Preprocessor
@@ -30,6 +29,7 @@ from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import TASKS, Head, Task
 from elmokit.tasks.text_io import apply_to_lines, is_single_input, to_json, words_by
 from elmokit.tasks.vocab import WordVocabulary
+from elmokit.tasks.word_features import WordFeatures
 from elmokit.threads import find_device, using_threads
 
 TASK_FILE = "task.json"

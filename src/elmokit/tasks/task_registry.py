@@ -15,13 +15,13 @@ from torch import Tensor, nn
 
 from elmokit.errors import InputError
 from elmokit.files import TextFile
-from elmokit.tasks.datasets.records import Tokenize, Words
-from elmokit.tasks.features import WordFeatures
+from elmokit.tasks.datasets.example_records import Tokenize, Words
 from elmokit.tasks.metrics import PrecisionRecall
 from elmokit.tasks.settings import SettingOption, TaskSettings, setting_options
 from elmokit.tasks.text_io import TextFormat, words_by
+from elmokit.tasks.word_features import WordFeatures
 
-Example = Any  # a record of tasks/datasets/records.py
+Example = Any  # a record of tasks/datasets/example_records.py
 Prediction = Any  # what a head predicts for an example
 
 TASKS: dict[str, "Task"] = {}

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from elmokit.errors import FormatError, InputError
-from elmokit.tasks.datasets.records import Tokenize, Words
+from elmokit.tasks.datasets.example_records import Tokenize, Words
 from elmokit.tokenizers import get_tokenizer
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from elmokit.tasks.checkpoint import (
     different_run_error,
     digest_of_run,
 )
-from elmokit.tasks.datasets.records import GapExample, Words
+from elmokit.tasks.datasets.example_records import GapExample, Words
 from elmokit.tasks.minibatches import shuffled_batches
 from elmokit.tasks.saved_model import (
     TaskModel,

@@ -17,8 +17,8 @@ from elmokit.atomic import write_atomically
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, OutputError
 from elmokit.progress import Progress
+from elmokit.tasks.datasets.example_records import SenseInstance, SenseTaggedSentence
 from elmokit.tasks.datasets.lines import numbered_lines, parse_whole_number
-from elmokit.tasks.datasets.records import SenseInstance, SenseTaggedSentence
 
 Floats = npt.NDArray[np.float64]
 Entry = tuple[str, str]  # a lemma and a part of speech of WordNet

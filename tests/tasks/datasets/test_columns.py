@@ -5,7 +5,7 @@ import pytest
 
 from elmokit.errors import FormatError, InputError
 from elmokit.tasks.datasets.columns import read_columns
-from elmokit.tasks.datasets.records import TaggedSentence
+from elmokit.tasks.datasets.example_records import TaggedSentence
 from elmokit.tasks.datasets.schemes import convert_tags
 
 NER = """-DOCSTART- -X- O O

@@ -2,7 +2,7 @@ import pytest
 
 from elmokit.errors import FormatError
 from elmokit.tasks.datasets.coreference import read_conll2012
-from elmokit.tasks.datasets.records import Document
+from elmokit.tasks.datasets.example_records import Document
 
 
 def table(*mentions, sep="\t", end="#end document\n"):

@@ -6,7 +6,7 @@ import pytest
 
 from elmokit.errors import FormatError
 from elmokit.tasks.datasets.columns import read_conllu
-from elmokit.tasks.datasets.records import TaggedSentence
+from elmokit.tasks.datasets.example_records import TaggedSentence
 from elmokit.tasks.task_registry import TASKS
 
 

@@ -1,8 +1,8 @@
 import pytest
 
 from elmokit.errors import FormatError
+from elmokit.tasks.datasets.example_records import PredicateRoles
 from elmokit.tasks.datasets.propbank import read_propbank
-from elmokit.tasks.datasets.records import PredicateRoles
 
 
 def table(*rows):

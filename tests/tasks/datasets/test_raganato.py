@@ -1,7 +1,7 @@
 import pytest
 
 from elmokit.errors import FormatError
-from elmokit.tasks.datasets.records import SenseInstance, SenseTaggedSentence
+from elmokit.tasks.datasets.example_records import SenseInstance, SenseTaggedSentence
 from elmokit.tasks.datasets.senses import read_raganato
 
 DATA = """<?xml version="1.0"?>

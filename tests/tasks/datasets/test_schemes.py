@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from seqeval.metrics.sequence_labeling import get_entities
 
 from elmokit.errors import InputError
-from elmokit.tasks.datasets.records import Span
+from elmokit.tasks.datasets.example_records import Span
 from elmokit.tasks.datasets.schemes import convert_tags, spans_of, tags_of
 
 # The same two spans, then one alone, in every scheme.

@@ -6,7 +6,7 @@ import tarfile
 import pytest
 
 from elmokit.errors import FormatError
-from elmokit.tasks.datasets.records import SenseInstance, SenseTaggedSentence
+from elmokit.tasks.datasets.example_records import SenseInstance, SenseTaggedSentence
 from elmokit.tasks.datasets.senses import read_semcor
 
 WORDS = """<wf cmd=done pos=NN lemma=jury wnsn=1 lexsn=1:14:00::>jury</wf>

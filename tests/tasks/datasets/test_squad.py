@@ -4,7 +4,7 @@ import logging
 import pytest
 
 from elmokit.errors import FormatError
-from elmokit.tasks.datasets.records import Answer
+from elmokit.tasks.datasets.example_records import Answer
 from elmokit.tasks.datasets.squad import read_squad
 from elmokit.tokenizers import get_tokenizer
 

@@ -1,7 +1,7 @@
 import pytest
 
 from elmokit.errors import FormatError
-from elmokit.tasks.datasets.records import LabelledText, TextPair
+from elmokit.tasks.datasets.example_records import LabelledText, TextPair
 from elmokit.tasks.datasets.text_tables import read_labelled, read_pairs
 from elmokit.tokenizers import get_tokenizer
 

@@ -1,7 +1,7 @@
 import pytest
 
 from elmokit.errors import FormatError
-from elmokit.tasks.datasets.records import LabelledText
+from elmokit.tasks.datasets.example_records import LabelledText
 from elmokit.tasks.datasets.text_tables import read_trees
 
 TREE = r"(3 (2 It) (4 (4 works) (2 -LRB-)))" + "\n\n" + r"(1 and\/or)" + "\n"

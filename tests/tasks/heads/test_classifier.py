@@ -1,6 +1,6 @@
 """Texts get labels, and teach by their phrases too."""
 
-from elmokit.tasks.datasets.records import LabelledText
+from elmokit.tasks.datasets.example_records import LabelledText
 from elmokit.tasks.heads.classifier import _sample
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task

@@ -5,7 +5,7 @@ from itertools import count
 
 import torch
 
-from elmokit.tasks.datasets.records import Document
+from elmokit.tasks.datasets.example_records import Document
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 from task_examples import changed

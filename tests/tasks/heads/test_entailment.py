@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from elmokit.tasks.datasets.records import TextPair
+from elmokit.tasks.datasets.example_records import TextPair
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 from task_examples import changed

@@ -1,6 +1,6 @@
 """What two mentions have in common, and groups by all that speaks for each."""
 
-from elmokit.tasks.datasets.records import Document
+from elmokit.tasks.datasets.example_records import Document
 from elmokit.tasks.heads.coref import cluster_mentions, compare_spellings, distance_buckets
 
 

@@ -1,6 +1,6 @@
 """What a question and its text share is marked, so that no example has to teach it."""
 
-from elmokit.tasks.datasets.records import Answer, Question
+from elmokit.tasks.datasets.example_records import Answer, Question
 from elmokit.tasks.heads.qa import mark_shared_words
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task

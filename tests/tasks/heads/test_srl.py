@@ -1,6 +1,6 @@
 """The SRL head depends on which word is the predicate."""
 
-from elmokit.tasks.datasets.records import PredicateRoles
+from elmokit.tasks.datasets.example_records import PredicateRoles
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 from task_examples import changed

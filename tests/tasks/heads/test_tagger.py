@@ -2,7 +2,7 @@
 
 import pytest
 
-from elmokit.tasks.datasets.records import TaggedSentence
+from elmokit.tasks.datasets.example_records import TaggedSentence
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 from task_examples import changed

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from elmokit.tasks.datasets.example_records import TaggedSentence
 from elmokit.tasks.datasets.lines import (
     Line,
     blocks_of,
@@ -11,7 +12,6 @@ from elmokit.tasks.datasets.lines import (
     check_not_empty,
     numbered_lines,
 )
-from elmokit.tasks.datasets.records import TaggedSentence
 from elmokit.tasks.datasets.schemes import TAG_FORM, is_span_tag
 from elmokit.tokenizers import split_on_whitespace
 

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from elmokit.tasks.datasets.alignment import Offsets, align, words_overlapping
+from elmokit.tasks.datasets.example_records import Document, GapExample, Tokenize, Words
 from elmokit.tasks.datasets.lines import (
     Line,
     check_not_empty,
     numbered_lines,
     parse_whole_number,
 )
-from elmokit.tasks.datasets.records import Document, GapExample, Tokenize, Words
 from elmokit.tokenizers import get_tokenizer, split_on_whitespace
 
 _WORD, _MIN_COLUMNS = 3, 5

@@ -8,8 +8,8 @@ in order: `(ARG0*` opens a span, `*)` closes it, `(V*)` does both.
 import re
 from pathlib import Path
 
+from elmokit.tasks.datasets.example_records import PredicateRoles, Span
 from elmokit.tasks.datasets.lines import Line, blocks_of, check_not_empty, numbered_lines
-from elmokit.tasks.datasets.records import PredicateRoles, Span
 from elmokit.tasks.datasets.schemes import tags_of
 
 _WORD, _FRAME, _FIRST_SPANS = 1, 4, 5

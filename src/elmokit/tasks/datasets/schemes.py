@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from elmokit.errors import InputError
-from elmokit.tasks.datasets.records import Span
+from elmokit.tasks.datasets.example_records import Span
 
 Scheme = Literal["iob1", "iob2", "bioes", "bmes"]
 

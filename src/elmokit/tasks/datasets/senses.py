@@ -14,8 +14,8 @@ from xml.parsers import expat
 
 from elmokit.errors import FormatError
 from elmokit.files import TextFile, decompressed
+from elmokit.tasks.datasets.example_records import SenseInstance, SenseTaggedSentence
 from elmokit.tasks.datasets.lines import Line, check_not_empty, number_lines, numbered_lines
-from elmokit.tasks.datasets.records import SenseInstance, SenseTaggedSentence
 from elmokit.tokenizers import split_on_whitespace
 
 _UNPACKING_ERRORS = EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, tarfile.TarError

@@ -10,8 +10,8 @@ from typing import Any
 from elmokit.errors import FormatError
 from elmokit.files import TextFile
 from elmokit.tasks.datasets.alignment import Offsets, align, words_overlapping
+from elmokit.tasks.datasets.example_records import Answer, Question, Tokenize
 from elmokit.tasks.datasets.lines import check_not_empty, numbered_lines
-from elmokit.tasks.datasets.records import Answer, Question, Tokenize
 
 _log = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from elmokit.tasks.datasets.example_records import LabelledText, TextPair, Tokenize, Words
 from elmokit.tasks.datasets.lines import Line, check_label, check_not_empty, numbered_lines
-from elmokit.tasks.datasets.records import LabelledText, TextPair, Tokenize, Words
 
 _LINE_BREAK = re.compile(r"<br\s*/?>")
 _NO_GOLD_LABEL = "-"

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from elmokit.errors import InputError
 from elmokit.tasks.bilstm import BiLSTMEncoder, masked_max, masked_mean
-from elmokit.tasks.datasets.records import LabelledText, Tokenize
+from elmokit.tasks.datasets.example_records import LabelledText, Tokenize
 from elmokit.tasks.datasets.text_tables import read_labelled, read_trees, without_line_breaks
-from elmokit.tasks.features import WordFeatures
 from elmokit.tasks.metrics import PrecisionRecall, accuracy, score_labels
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import Head, Task, own_words, register, sorted_labels
 from elmokit.tasks.text_io import TextFormat, parse_words
+from elmokit.tasks.word_features import WordFeatures
 
 _PHRASES_PER_TEXT = 8  # phrases of several words, drawn at random, that an update trains on
 

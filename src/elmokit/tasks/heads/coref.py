@@ -18,15 +18,15 @@ from elmokit.tasks.datasets.coreference import (
     read_gap,
     tokenize_sentences,
 )
+from elmokit.tasks.datasets.example_records import Document, GapExample, Tokenize, Words
 from elmokit.tasks.datasets.lines import numbered_lines
-from elmokit.tasks.datasets.records import Document, GapExample, Tokenize, Words
-from elmokit.tasks.features import WordFeatures
 from elmokit.tasks.metrics import score_coreference, score_gap
 from elmokit.tasks.minibatches import batches_by_length
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import Head, Task, no_labels, register
 from elmokit.tasks.text_io import TextFormat, parse_words
 from elmokit.tasks.vocab import normalize_word
+from elmokit.tasks.word_features import WordFeatures
 
 Mention = tuple[int, int]  # first and last word
 Cluster = tuple[Mention, ...]

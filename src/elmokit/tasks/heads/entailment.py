@@ -8,13 +8,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.tasks.bilstm import BiLSTMEncoder, masked_max, masked_mean, variational_dropout
-from elmokit.tasks.datasets.records import TextPair, Tokenize, Words
+from elmokit.tasks.datasets.example_records import TextPair, Tokenize, Words
 from elmokit.tasks.datasets.text_tables import read_pairs
-from elmokit.tasks.features import WordFeatures
 from elmokit.tasks.metrics import PrecisionRecall, accuracy, score_labels
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import Head, Task, register, sorted_labels
 from elmokit.tasks.text_io import TextFormat, parse_two, parse_words
+from elmokit.tasks.word_features import WordFeatures
 
 
 class ESIM(Head):

@@ -10,14 +10,14 @@ from torch import Tensor, nn
 from elmokit.errors import InputError
 from elmokit.tasks.bilstm import BiLSTMEncoder, layer_norm, variational_dropout
 from elmokit.tasks.datasets.alignment import align
-from elmokit.tasks.datasets.records import Question, Tokenize, Words
+from elmokit.tasks.datasets.example_records import Question, Tokenize, Words
 from elmokit.tasks.datasets.squad import read_squad
-from elmokit.tasks.features import Features, WordFeatures
 from elmokit.tasks.metrics import score_answers
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import Head, Task, no_labels, register
 from elmokit.tasks.text_io import TextFormat, parse_two, parse_words
 from elmokit.tasks.vocab import normalize_word
+from elmokit.tasks.word_features import Features, WordFeatures
 
 _LONGEST_ANSWER = 30  # words
 _STEM = 4  # letters by which words are taken for forms of one another

@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from elmokit.errors import InputError
 from elmokit.tasks.bilstm import BiLSTMEncoder, pad_tags
 from elmokit.tasks.crf import CRF, forbidden_transitions
+from elmokit.tasks.datasets.example_records import PredicateRoles, Tokenize, Words
 from elmokit.tasks.datasets.propbank import read_propbank
-from elmokit.tasks.datasets.records import PredicateRoles, Tokenize, Words
 from elmokit.tasks.datasets.schemes import spans_of
-from elmokit.tasks.features import WordFeatures
 from elmokit.tasks.metrics import PrecisionRecall, SpanScore, score_spans
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import Head, Task, own_words, register, sorted_tags
 from elmokit.tasks.text_io import TextFormat, parse_words
+from elmokit.tasks.word_features import WordFeatures
 
 _PREDICATE_EMBEDDING_SIZE = 50
 _MARKED_PREDICATE = re.compile(r"(?<![\d*])\*(\*|[^*\s]+)\*(?![\d*])")

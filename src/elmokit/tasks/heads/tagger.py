@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from elmokit.tasks.bilstm import BiLSTMEncoder, pad_tags
 from elmokit.tasks.crf import CRF, forbidden_transitions
 from elmokit.tasks.datasets.columns import is_conllu, read_columns, read_conllu
+from elmokit.tasks.datasets.example_records import TaggedSentence, Tokenize, Words
 from elmokit.tasks.datasets.lines import numbered_lines
-from elmokit.tasks.datasets.records import TaggedSentence, Tokenize, Words
 from elmokit.tasks.datasets.schemes import convert_tags, strip_prefix
-from elmokit.tasks.features import WordFeatures
 from elmokit.tasks.metrics import (
     PrecisionRecall,
     SpanScore,
@@ -25,6 +24,7 @@ from elmokit.tasks.metrics import (
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import Head, Task, own_words, register, sorted_tags
 from elmokit.tasks.text_io import TextFormat, parse_words
+from elmokit.tasks.word_features import WordFeatures
 
 
 class Tagger(Head):

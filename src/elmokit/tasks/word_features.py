@@ -14,17 +14,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.batching import Batch, TokenBatch
-from elmokit.indexers import CharacterIndexer
 from elmokit.model.bilm import BiLM
 from elmokit.model.char_cnn import CharacterEncoder
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.model_config import CharacterConfig
 from elmokit.tasks.bilstm import layer_norm, variational_dropout
 from elmokit.tasks.cached_layers import CachedLayers
-from elmokit.tasks.datasets.records import Words
+from elmokit.tasks.datasets.example_records import Words
 from elmokit.tasks.preprocessing import Preprocessor
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.vocab import PADDING, UNKNOWN, WordVocabulary
+from elmokit.token_indexers import CharacterIndexer
 
 # A word of n occurrences is trained as unknown in this of this + n cases (Kiperwasser and Goldberg
 # 2016), so that the unknown word's vector is trained, and rare words rely on spelling and context.

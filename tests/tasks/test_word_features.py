@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
-from elmokit.indexers import CharacterIndexer
 from elmokit.tasks.cached_layers import CachedLayers
-from elmokit.tasks.features import WordFeatures
 from elmokit.tasks.vocab import WordVocabulary
+from elmokit.tasks.word_features import WordFeatures
+from elmokit.token_indexers import CharacterIndexer
 from task_examples import changed, sentence
 
 SENTENCES = [sentence(number) for number in range(12)]
