@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from elmokit import errors
-from elmokit.server import worker_pool as worker_pools
+from elmokit.server import worker_processes as worker_pools
 from elmokit.server.batcher import PendingRequest, RequestQueue
 from elmokit.server.limits import TokenizedTexts
 from elmokit.server.model_calls import ModelCall, embed_call, score_call
