@@ -97,8 +97,13 @@ def test_a_baseline_has_no_mix(elmo, train):
     assert "trained without ELMo" in succeeded(elmo("layer-weights", "out-pos"))
 
 
+def test_a_flag_of_a_task_can_be_switched_off(elmo, train, place):
+    succeeded(train("ner", "--no-crf"))
+    assert json.loads((place / "out-ner" / "task.json").read_text())["settings"]["crf"] is False
+
+
 def test_texts_and_pairs_are_labelled(elmo, train):
-    succeeded(train("classification", "--no-crf", file="texts"))
+    succeeded(train("classification", file="texts"))
     said = succeeded(
         elmo("apply", "out-classification", "--text", "a good film .", "--tokenizer", "moses")
     )
