@@ -11,6 +11,7 @@ from elmokit.language_model_results import Prediction
 from elmokit.model.bilm import State
 from elmokit.model_config import Direction
 from elmokit.scoring import END_TOKEN, START_TOKEN, Scorer, score
+from elmokit.threads import using_threads
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN
 
 
@@ -67,7 +68,8 @@ def most_probable(scorer: Scorer, log_probabilities: Tensor, k: int) -> list[Pre
     """The k most probable words in order; of equals, the one first in the vocabulary."""
     if k < 1:
         raise InputError(f"k is {k}, expected 1 or more words")
-    values, rows = log_probabilities.sort(descending=True, stable=True)
+    with using_threads(1):  # a sort of one row is too short for torch's own threads
+        values, rows = log_probabilities.sort(descending=True, stable=True)
     return [
         Prediction(scorer.vocabulary[int(row)], float(value.exp()))
         for value, row in zip(values[:k], rows[:k], strict=True)
