@@ -225,6 +225,13 @@ def takes_settings(
     return decorate
 
 
+def pooling_names() -> list[str]:
+    """The poolings to choose from."""
+    from elmokit.pooling import POOLINGS  # noqa: PLC0415  (torch takes seconds)
+
+    return [*POOLINGS]
+
+
 def takes_choices(**choices: Callable[[], Iterable[str]]) -> Callable[[Command], Command]:
     """Let options of a command take the names of a registry only, and list them in its help."""
 

@@ -18,6 +18,7 @@ from elmokit.cli.options import (
     group,
     lines_of,
     parse_layers,
+    pooling_names,
     print_facts,
     resumable,
     takes_choices,
@@ -43,19 +44,13 @@ Picture = Annotated[
 ]
 
 
-def _poolings() -> list[str]:
-    from elmokit.pooling import POOLINGS  # noqa: PLC0415  (torch takes seconds)
-
-    return [*POOLINGS]
-
-
 def _index() -> Any:
     from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
 
     return Index
 
 
-@takes_choices(pooling=_poolings)
+@takes_choices(pooling=pooling_names)
 @resumable("run the same command again to go on after the last part written")
 @takes_model("tokenizer", "precision")
 def build(

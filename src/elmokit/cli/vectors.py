@@ -15,17 +15,12 @@ from elmokit.cli.options import (
     count_lines,
     lines_of,
     parse_layers,
+    pooling_names,
     resumable,
     takes_choices,
     takes_model,
     tell,
 )
-
-
-def _poolings() -> list[str]:
-    from elmokit.pooling import POOLINGS  # noqa: PLC0415  (torch takes seconds)
-
-    return [*POOLINGS]
 
 
 @resumable("run the same command again to go on after the last sentence written")
@@ -114,7 +109,7 @@ def embed(
     tell(f"{target}: {count:,} sentences")
 
 
-@takes_choices(pooling=_poolings)
+@takes_choices(pooling=pooling_names)
 @takes_model("tokenizer", "state", "precision", "tokens_per_batch")
 def encode(
     load: Load,
