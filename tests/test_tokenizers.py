@@ -11,7 +11,7 @@ import sacremoses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, InputError
 from elmokit.tokenizers import TOKENIZERS, MosesTokenizer, get_tokenizer, register_tokenizer
 
 
@@ -80,6 +80,47 @@ def test_characters_makes_every_character_a_word():
     tokenizer = get_tokenizer("characters")
     assert tokenizer.tokenize("SEQ WENCE") == list("SEQWENCE")
     assert tokenizer.split_sentences("MK\nLV\n") == ["MK", "LV"]
+    assert tokenizer.split_sentences("他说：“好！”我走了。") == ["他说：“好！”", "我走了。"]
+
+
+def test_jieba_finds_chinese_words_and_sentences():
+    pytest.importorskip("rjieba")
+    tokenizer = get_tokenizer("jieba")
+    sentences = tokenizer.split_sentences("我来到北京清华大学。 Hello world？\n 好")
+    assert [tokenizer.tokenize(sentence) for sentence in sentences] == [
+        ["我", "来到", "北京", "清华大学", "。"],
+        ["Hello", "world", "？"],
+        ["好"],
+    ]
+
+
+def test_icu_finds_words_without_spaces():
+    pytest.importorskip("icu4py")
+    tokenizer = get_tokenizer("icu")
+    sentences = tokenizer.split_sentences("😀 ภาษาไทยง่ายมาก Ok\n今日は、いい天気ですね。 It's 3.5!")
+    assert [tokenizer.tokenize(sentence) for sentence in sentences] == [
+        ["😀", "ภาษา", "ไทย", "ง่าย", "มาก", "Ok"],
+        ["今日", "は", "、", "いい", "天気", "です", "ね", "。"],
+        ["It's", "3.5", "!"],
+    ]
+
+
+@given(text=st.text())
+@pytest.mark.parametrize(
+    ("name", "package"), [("characters", "re"), ("jieba", "rjieba"), ("icu", "icu4py")]
+)
+def test_tokenizers_without_spaces_lose_only_white_space(name, package, text):
+    pytest.importorskip(package)
+    tokenizer = get_tokenizer(name)
+    words = [word for s in tokenizer.split_sentences(text) for word in tokenizer.tokenize(s)]
+    assert "".join("".join(words).split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(("name", "package"), [("jieba", "rjieba"), ("icu", "icu4py")])
+def test_a_missing_package_is_named(monkeypatch, name, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=rf"needs {package}: pip install 'elmokit\[{name}\]'"):
+        TOKENIZERS[name].create()
 
 
 def test_a_letter_after_an_apostrophe_is_not_an_initial():

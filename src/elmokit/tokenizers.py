@@ -1,12 +1,12 @@
 """Tokenizers: raw text to sentences of words, each by the name that is stored with a model."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
-from elmokit.errors import ConfigError
+from elmokit.errors import ConfigError, InputError
 
 
 class Tokenizer(Protocol):
@@ -21,10 +21,11 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True)
 class TokenizerChoice:
-    """What can be chosen as a tokenizer: its description, and a function that makes it."""
+    """What can be chosen as a tokenizer."""
 
     description: str
     create: Callable[..., Tokenizer]
+    expects_spaces: bool  # the text has white space between words
 
 
 # By name, as users type it; LANGUAGE stands for a code such as "de", which `create` is called with.
@@ -33,11 +34,13 @@ TOKENIZERS: dict[str, TokenizerChoice] = {}
 Factory = TypeVar("Factory", bound=Callable[..., Tokenizer])
 
 
-def register_tokenizer(name: str, description: str) -> Callable[[Factory], Factory]:
+def register_tokenizer(
+    name: str, description: str, *, expects_spaces: bool = True
+) -> Callable[[Factory], Factory]:
     """A decorator that adds a class, or a function that makes a tokenizer, to TOKENIZERS."""
 
     def register(create: Factory) -> Factory:
-        TOKENIZERS[name] = TokenizerChoice(description, create)
+        TOKENIZERS[name] = TokenizerChoice(description, create, expects_spaces)
         return create
 
     return register
@@ -46,8 +49,13 @@ def register_tokenizer(name: str, description: str) -> Callable[[Factory], Facto
 @lru_cache
 def get_tokenizer(name: str) -> Tokenizer:
     """The tokenizer of that name; ConfigError if there is none."""
-    create, arguments = _lookup(name)
-    return create(*arguments)
+    choice, arguments = _lookup(name)
+    return choice.create(*arguments)
+
+
+def expects_spaces(name: str) -> bool:
+    """Whether the text for that tokenizer has white space between words."""
+    return _lookup(name)[0].expects_spaces
 
 
 def check_tokenizer(name: str) -> None:
@@ -55,10 +63,10 @@ def check_tokenizer(name: str) -> None:
     _lookup(name)
 
 
-def _lookup(name: str) -> tuple[Callable[..., Tokenizer], tuple[str, ...]]:
+def _lookup(name: str) -> tuple[TokenizerChoice, tuple[str, ...]]:
     for registered, choice in TOKENIZERS.items():
         if match := re.fullmatch(registered.replace("LANGUAGE", "([a-z]{2,3})"), name):
-            return choice.create, match.groups()
+            return choice, match.groups()
     raise ConfigError(
         f"no tokenizer is called {name!r}, expected one of {', '.join(TOKENIZERS)} "
         "(such as moses-de)"
@@ -104,17 +112,74 @@ class WhitespaceTokenizer:
         return [line for line in text.split("\n") if line.strip(" \t\r")]
 
 
-@register_tokenizer("characters", "every character is a word, a line is a sentence")
+@register_tokenizer("characters", "every character is a word", expects_spaces=False)
 class CharacterTokenizer:
-    """Every character is a word, white space is dropped: for proteins, or Chinese by character."""
+    """Every character is a word, white space is dropped; a sentence ends as in `jieba`."""
 
     def tokenize(self, sentence: str) -> list[str]:
         """The characters of one sentence."""
         return [character for character in sentence if not character.isspace()]
 
     def split_sentences(self, text: str) -> list[str]:
-        """The lines that are not blank."""
-        return [line for line in text.splitlines() if line.strip()]
+        """The sentences of a text; a line ends a sentence too."""
+        return _split_chinese_sentences(text)
+
+
+@register_tokenizer("jieba", "Chinese words; needs elmokit[jieba]", expects_spaces=False)
+class JiebaTokenizer:
+    """Chinese text, cut into words by jieba; a sentence ends at 。！？ or at the end of a line."""
+
+    def __init__(self) -> None:
+        try:
+            import rjieba  # noqa: PLC0415  reads its dictionary
+        except ImportError:
+            raise InputError(
+                "the tokenizer jieba needs rjieba: pip install 'elmokit[jieba]'"
+            ) from None
+        self._cut: Callable[[str], list[str]] = rjieba.cut
+
+    def tokenize(self, sentence: str) -> list[str]:
+        """The words of one sentence."""
+        return [word for word in self._cut(sentence) if not word.isspace()]
+
+    def split_sentences(self, text: str) -> list[str]:
+        """The sentences of a text; a line ends a sentence too."""
+        return _split_chinese_sentences(text)
+
+
+@register_tokenizer("icu", "words of any language; needs elmokit[icu]", expects_spaces=False)
+class ICUTokenizer:
+    """Words and sentences by the rules of Unicode and ICU's dictionaries.
+
+    The dictionaries are for Burmese, Chinese, Japanese, Khmer, Lao and Thai.
+    """
+
+    def __init__(self) -> None:
+        try:
+            from icu4py import breakers  # noqa: PLC0415  an extra
+        except ImportError:
+            raise InputError("the tokenizer icu needs icu4py: pip install 'elmokit[icu]'") from None
+        self._words: Callable[[str, str], Iterable[str]] = breakers.WordBreaker
+        self._sentences: Callable[[str, str], Iterable[str]] = breakers.SentenceBreaker
+
+    def tokenize(self, sentence: str) -> list[str]:
+        """The words of one sentence."""
+        return [word for word in self._words(sentence, _ROOT_LOCALE) if not word.isspace()]
+
+    def split_sentences(self, text: str) -> list[str]:
+        """The sentences of a text; a line ends a sentence too."""
+        sentences = (sentence.strip() for sentence in self._sentences(text, _ROOT_LOCALE))
+        return [sentence for sentence in sentences if sentence]
+
+
+_ROOT_LOCALE = "und"
+_CHINESE_END = r"[。！？｡]+[”’」』）》】]*"
+
+
+def _split_chinese_sentences(text: str) -> list[str]:
+    """The sentences that end at 。！？, and quotes closed after them, or at the end of a line."""
+    lines = re.sub(f"({_CHINESE_END})", r"\1\n", text).splitlines()
+    return [line for line in lines if line.strip()]
 
 
 def split_on_whitespace(text: str) -> list[str]:
@@ -269,7 +334,6 @@ class _SentenceSplitter:
     _LATIN_END = re.compile(
         r"""(?<![.!?…؟।॥])(?P<stop>[.!?…؟।॥]+)["'”’»)\]]*\s+(?P<next>["'“‘«(\[¿¡]*\w)"""
     )
-    _CHINESE_END = re.compile(r"[。！？]+[”’」』）]*")
 
     def __init__(self, language: str) -> None:
         from sacremoses.corpus import NonbreakingPrefixes  # noqa: PLC0415  as above
@@ -293,7 +357,7 @@ class _SentenceSplitter:
         return [" ".join(split_on_whitespace(s)) for s in sentences if s.strip()]
 
     def _ends(self, text: str) -> Iterator[int]:
-        ends = [match.end() for match in self._CHINESE_END.finditer(text)]
+        ends = [match.end() for match in re.finditer(_CHINESE_END, text)]
         for match in self._LATIN_END.finditer(text):
             next_letter = match["next"][-1]
             if next_letter.islower():

@@ -31,7 +31,7 @@ from elmokit.pretraining.corpus import (
     SourceRecord,
 )
 from elmokit.pretraining.line_ranges import Chunk
-from elmokit.tokenizers import Tokenizer, get_tokenizer
+from elmokit.tokenizers import Tokenizer, expects_spaces, get_tokenizer
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN, Vocabulary
 
 SHARD_TOKENS = 2**22
@@ -110,7 +110,7 @@ class Part:
     @classmethod
     def of_chunk(cls, chunk: Chunk, *, tokenizer: str, wrapped: bool) -> "Part":
         """Tokenize a chunk."""
-        tokenizer_, spaced = get_tokenizer(tokenizer), tokenizer != "characters"
+        tokenizer_, spaced = get_tokenizer(tokenizer), expects_spaces(tokenizer)
         id_of_form: defaultdict[str, int] = defaultdict(count().__next__)
         for form in FIRST_FORMS:
             id_of_form[form]
