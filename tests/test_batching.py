@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.batching import Batch, TokenBatch, check_sentences, token_batches, token_windows
+from elmokit.batching import Batch, check_sentences, index_words, token_batches, token_windows
 from elmokit.errors import InputError
 from elmokit.token_indexers import CharacterIndexer
 
@@ -22,15 +22,15 @@ def test_each_distinct_word_stands_once():
 
 
 def test_boundaries_in_the_text_are_boundaries():
-    batch = TokenBatch.from_sentences([["</S>", "x", "<S>"]])
-    assert batch.words.tolist() == [[1, 2, 3, 1, 2]]
+    _, words = index_words([["</S>", "x", "<S>"]])
+    assert words.tolist() == [[1, 2, 3, 1, 2]]
 
 
 def test_boundaries_are_added_on_request_only():
     rows = [["<S>", "x"], [], ["x", "y", "</S>"]]
-    batch = TokenBatch.from_sentences(rows, boundaries=False)
-    assert batch.types == ["<S>", "</S>", "x", "y"]
-    assert batch.words.tolist() == [[1, 3, 0], [0, 0, 0], [3, 4, 2]]
+    types, words = index_words(rows, boundaries=False)
+    assert types == ["<S>", "</S>", "x", "y"]
+    assert words.tolist() == [[1, 3, 0], [0, 0, 0], [3, 4, 2]]
 
 
 def test_no_sentences_make_an_empty_batch():

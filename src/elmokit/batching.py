@@ -19,44 +19,6 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class TokenBatch:
-    """Sentences as strings: each distinct word once, and where it stands."""
-
-    types: list[str]  # the distinct words; `words` counts them from 1
-    words: Ids  # (sentences, steps), rows of `types` plus 1; 0 is padding
-
-    @classmethod
-    def from_sentences(
-        cls, sentences: Sequence[Sequence[str]], *, boundaries: bool = True
-    ) -> "TokenBatch":
-        """A batch of sentences, `<S>` before and `</S>` after each, or without boundaries.
-
-        The two are always the first of the types.
-        """
-        rows = {SENTENCE_BEGIN: 1, SENTENCE_END: 2}
-        for word in dict.fromkeys(chain.from_iterable(sentences)):
-            rows.setdefault(word, len(rows) + 1)
-
-        lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
-        words = np.zeros((len(sentences), lengths.max(initial=0) + 2), np.int64)
-        words[:, 0] = rows[SENTENCE_BEGIN]
-        inner = words[:, 1:-1]
-        inner[np.arange(inner.shape[1]) < lengths[:, None]] = np.fromiter(
-            map(rows.__getitem__, chain.from_iterable(sentences)), np.int64, lengths.sum()
-        )
-        if not boundaries:
-            return cls(list(rows), inner)
-        words[np.arange(len(sentences)), lengths + 1] = rows[SENTENCE_END]
-        return cls(list(rows), words)
-
-    def to_ids(self, indexer: TokenIndexer) -> "Batch":
-        """The same batch with the words as ids."""
-        ids, _ = indexer.encode(self.types)
-        chars = np.vstack([np.zeros((1, indexer.max_characters), np.int64), ids])
-        return Batch(torch.from_numpy(chars), torch.from_numpy(self.words))
-
-
-@dataclass(frozen=True)
 class Batch:
     """Sentences as ids, their boundaries included: each distinct word once, and where it stands."""
 
@@ -66,7 +28,10 @@ class Batch:
     @classmethod
     def from_sentences(cls, sentences: Iterable[Sequence[str]], indexer: TokenIndexer) -> "Batch":
         """A batch of the sentences, `<S>` before and `</S>` after each."""
-        return TokenBatch.from_sentences([*check_sentences(sentences)]).to_ids(indexer)
+        types, words = index_words([*check_sentences(sentences)])
+        ids, _ = indexer.encode(types)
+        chars = np.vstack([np.zeros_like(ids[:1]), ids])
+        return cls(torch.from_numpy(chars), torch.from_numpy(words))
 
     @classmethod
     def from_ids(cls, ids: Tensor, indexer: CharacterIndexer) -> "Batch":
@@ -108,6 +73,31 @@ class Batch:
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
         return Batch(self.chars.to(device), self.words.to(device))
+
+
+def index_words(
+    sentences: Sequence[Sequence[str]], *, boundaries: bool = True
+) -> tuple[list[str], Ids]:
+    """The distinct words of sentences, and where they stand: (sentences, steps).
+
+    Words are counted from 1; 0 is padding. `<S>` and `</S>`, always the first two, are added
+    before and after each sentence, or not without `boundaries`.
+    """
+    rows = {SENTENCE_BEGIN: 1, SENTENCE_END: 2}
+    for word in dict.fromkeys(chain.from_iterable(sentences)):
+        rows.setdefault(word, len(rows) + 1)
+
+    lengths = np.fromiter(map(len, sentences), np.int64, len(sentences))
+    words = np.zeros((len(sentences), lengths.max(initial=0) + 2), np.int64)
+    words[:, 0] = rows[SENTENCE_BEGIN]
+    inner = words[:, 1:-1]
+    inner[np.arange(inner.shape[1]) < lengths[:, None]] = np.fromiter(
+        map(rows.__getitem__, chain.from_iterable(sentences)), np.int64, lengths.sum()
+    )
+    if not boundaries:
+        return [*rows], inner
+    words[np.arange(len(sentences)), lengths + 1] = rows[SENTENCE_END]
+    return [*rows], words
 
 
 # Sentences of one length are looked for among those of so many batches.

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from elmokit import formats
 from elmokit.batching import (
-    TokenBatch,
     check_iterable,
     check_sentences,
     check_words,
@@ -471,14 +470,13 @@ class Embedder:
         self, sentences: list[list[str]], rows: list[int], selection: LayerSelection
     ) -> list[Vectors]:
         """The vectors of sentences computed together; `rows` are theirs of the carried state."""
-        batch = TokenBatch.from_sentences(sentences)
         if self.state_mode == "carry":
-            layers, after = self.session.run(batch, self._carried.rows(rows))
+            layers, after = self.session.run(sentences, self._carried.rows(rows))
             self._carried.update(rows, after)
             layers = selection.choose(layers, self.bilm.config)
         else:
             layers, _ = self.session.run(
-                batch, layers=selection.layers, directions=selection.directions
+                sentences, layers=selection.layers, directions=selection.directions
             )
         arrays = layers.float().cpu().numpy()
         edge = 0 if selection.boundaries else 1

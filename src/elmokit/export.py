@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from elmokit.atomic import write_atomically
-from elmokit.batching import TokenBatch, check_sentences, token_windows
+from elmokit.batching import check_sentences, token_windows
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, OutputError
 from elmokit.inference_session import InferenceSession
@@ -134,12 +134,11 @@ def _states_of(
     """Those of one direction for each row, in the order of the text."""
     step = 1 if direction == "forward" else -1
     half = session.bilm.config.directions.index(direction)
-    batch = TokenBatch.from_sentences([row[::step] for row in rows], boundaries=False)
+    in_order = [row[::step] for row in rows]
     state, after = None, []
-    for column in batch.words.T:
-        _, state = session.run(
-            TokenBatch(batch.types, column[:, None]), state, directions=[direction]
-        )
+    for position in range(max(map(len, in_order))):
+        words = [row[position : position + 1] for row in in_order]
+        _, state = session.run(words, state, boundaries=False, directions=[direction])
         after.append({"output": state.hidden[half], "memory": state.cell[half]})
     stacked = {
         name: torch.stack([states[name] for states in after], 1).float().cpu().numpy()

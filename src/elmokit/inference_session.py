@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.batching import TokenBatch
+from elmokit.batching import index_words
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.bilm import BiLM, State
@@ -76,27 +76,30 @@ class InferenceSession:
 
     def run(
         self,
-        batch: TokenBatch,
+        sentences: Sequence[Sequence[str]],
         state: State | None = None,
         *,
+        boundaries: bool = True,
         layers: Sequence[int] | None = None,
         directions: Sequence[Direction] | None = None,
     ) -> tuple[Tensor, State]:
-        """The layers of a batch, (layers, sentences, steps, dim of the directions), and the state.
+        """The layers, (layers, sentences, steps, dim of the directions), and the state after.
 
-        Without a state, every sentence starts in that of the session. All layers and directions
-        are computed, unless some are chosen.
+        Without a state, every sentence starts in that of the session. `<S>` and `</S>` are added,
+        or not without `boundaries`. All layers and directions are computed, unless some are chosen.
         """
         with self.computing():
             if state is None:
-                state = self._start.rows(torch.zeros(len(batch.words), dtype=torch.long))
-            return self._run(batch, state, layers=layers, directions=directions)
+                state = self._start.rows(torch.zeros(len(sentences), dtype=torch.long))
+            return self._run(
+                sentences, state, boundaries=boundaries, layers=layers, directions=directions
+            )
 
     def encode(self, words: Sequence[str]) -> Tensor:  # -> (words, dim)
         """The context-free vectors of words."""
-        batch = TokenBatch.from_sentences([words], boundaries=False)
+        types, rows = index_words([words], boundaries=False)
         with self.computing():
-            return self._cache.vectors(batch.types)[torch.from_numpy(batch.words[0])]
+            return self._cache.vectors(types)[torch.from_numpy(rows[0])]
 
     def fresh_state(self, sentences: int) -> State:
         """A state of zeros."""
@@ -155,7 +158,7 @@ class InferenceSession:
             drop_mapped_pages(self.bilm.lstms.parameters())
             self._start = self.fresh_state(1)
             for sentence in self._warm_up:
-                _, self._start = self._run(TokenBatch.from_sentences([sentence]), self._start)
+                _, self._start = self._run([sentence], self._start)
         self._version = version
 
     @contextmanager
@@ -167,17 +170,19 @@ class InferenceSession:
 
     def _run(
         self,
-        batch: TokenBatch,
+        sentences: Sequence[Sequence[str]],
         state: State,
         *,
+        boundaries: bool = True,
         layers: Sequence[int] | None = None,
         directions: Sequence[Direction] | None = None,
     ) -> tuple[Tensor, State]:
-        types = self._cache.vectors(batch.types)
+        types, words = index_words(sentences, boundaries=boundaries)
+        vectors = self._cache.vectors(types)
         return self.bilm.run_lstms(
-            types,
-            torch.from_numpy(batch.words).to(types.device),
-            state.to(types),
+            vectors,
+            torch.from_numpy(words).to(vectors.device),
+            state.to(vectors),
             layers=layers,
             directions=directions,
             packed_weights=self._packed_weights,

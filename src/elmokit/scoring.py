@@ -10,7 +10,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.batching import TokenBatch, check_sentences, token_batches, token_windows
+from elmokit.batching import check_sentences, token_batches, token_windows
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.inference_session import InferenceSession
@@ -120,7 +120,12 @@ class Scorer:
             )
 
     def run(
-        self, batch: TokenBatch, state: State | None, directions: Sequence[Direction]
+        self,
+        sentences: Sequence[Sequence[str]],
+        state: State | None,
+        *,
+        directions: Sequence[Direction],
+        boundaries: bool = True,
     ) -> tuple[dict[Direction, Tensor], State]:
         """The top layer of each direction, (sentences, steps, dim), and the state after.
 
@@ -128,7 +133,11 @@ class Scorer:
         """
         config = self.session.bilm.config
         layers, after = self.session.run(
-            batch, state, layers=(config.num_layers,), directions=directions
+            sentences,
+            state,
+            boundaries=boundaries,
+            layers=(config.num_layers,),
+            directions=directions,
         )
         halves = layers[0].split(config.projection_size, 2)
         return dict(zip(directions, halves, strict=True)), after
@@ -137,8 +146,7 @@ class Scorer:
         self, rows: Sequence[Sequence[str]], state: State | None, direction: Direction
     ) -> tuple[Tensor, State]:
         """The top of one LSTM after rows of equal length, (rows, dim), and the state."""
-        batch = TokenBatch.from_sentences(rows, boundaries=False)
-        hidden, after = self.run(batch, state, [direction])
+        hidden, after = self.run(rows, state, directions=[direction], boundaries=False)
         return hidden[direction][:, -1 if direction == "forward" else 0], after
 
     def log_probabilities(self, hidden: Tensor) -> Tensor:  # (rows, dim) -> (rows, words)
@@ -188,18 +196,18 @@ def _score_independent(
 
 
 def _score_batch(scorer: Scorer, sentences: list[list[str]]) -> Iterator[Score]:
-    batch = TokenBatch.from_sentences(sentences)
-    hidden, _ = scorer.run(batch, None, scorer.directions)
-    ids = scorer.ids(batch.types)[batch.words - 1]  # (sentences, steps), arbitrary at padding
-    followed = batch.words[:, 1:] > 0  # whether a word stands after each of the steps but the last
-    ends = np.cumsum([len(sentence) + 1 for sentence in sentences])[:-1]
+    hidden, _ = scorer.run(sentences, None, directions=scorer.directions)
+    lengths = [len(sentence) + 1 for sentence in sentences]  # with the boundary that is predicted
+    is_context, ends = _is_word(lengths), np.cumsum(lengths)[:-1]
     scores: dict[Direction, list[LogProbabilities]] = {}
     for direction, vectors in hidden.items():
         if direction == "forward":
-            contexts, targets = vectors[:, :-1][followed], ids[:, 1:][followed]
+            contexts = vectors[:, :-1][is_context]
+            targets = scorer.ids([w for s in sentences for w in (*s, SENTENCE_END)])
             scores[direction] = np.split(scorer.log_likelihood(contexts, targets), ends)
         else:
-            contexts, targets = vectors[:, 1:][followed], ids[:, :-1][followed]
+            contexts = vectors[:, 1:][is_context]
+            targets = scorer.ids([w for s in sentences for w in (SENTENCE_BEGIN, *s)])
             from_begin = np.split(scorer.log_likelihood(contexts, targets), ends)
             scores[direction] = [np.roll(numbers, -1) for numbers in from_begin]  # that of <S> last
     return _scores(scorer, sentences, scores)
@@ -255,11 +263,11 @@ def _score_streams(
     steps = max(1, tokens_per_batch // max(1, len(parts)))
     for start in range(0, max(map(len, inputs), default=0), steps):
         rows = [words[start : start + steps][::step] for words in inputs]
-        batch = TokenBatch.from_sentences(rows, boundaries=False)
-        hidden, state = scorer.run(batch, state, [direction])
+        hidden, state = scorer.run(rows, state, directions=[direction], boundaries=False)
+        lengths = [len(row) for row in rows]
         target_ids = np.concatenate([ids[start : start + steps][::step] for ids in targets])
-        numbers = scorer.log_likelihood(hidden[direction][batch.words > 0], target_ids)
-        ends = np.cumsum([len(row) for row in rows])[:-1]
+        numbers = scorer.log_likelihood(hidden[direction][_is_word(lengths)], target_ids)
+        ends = np.cumsum(lengths)[:-1]
         for stream_scores, row_scores in zip(scores, np.split(numbers, ends), strict=True):
             stream_scores.append(row_scores[::step])
         begun = sum(row.count(START_TOKEN[direction]) for row in rows)
@@ -268,6 +276,11 @@ def _score_streams(
         np.split(np.concatenate(stream_scores), np.cumsum([len(s) + 1 for s in part])[:-1])
         for stream_scores, part in zip(scores, parts, strict=True)
     ]
+
+
+def _is_word(lengths: Sequence[int]) -> npt.NDArray[np.bool_]:  # (rows, steps)
+    """Where rows of these lengths, padded to the longest, have a word."""
+    return np.arange(max(lengths)) < np.array(lengths)[:, None]
 
 
 def _in_text_order(numbers: LogProbabilities, direction: Direction) -> LogProbabilities:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.batching import Batch, TokenBatch
+from elmokit.batching import Batch, index_words
 from elmokit.model.bilm import BiLM
 from elmokit.model.char_cnn import CharacterEncoder
 from elmokit.model.scalar_mix import ScalarMix
@@ -257,14 +257,14 @@ class WordFeatures(nn.Module):
     def _character_features(self, sentences: Sequence[Words]) -> Tensor:
         """Features of each word's characters, (sentences, steps, dim); each word type once."""
         assert self.char_encoder is not None
-        tokens = TokenBatch.from_sentences(sentences, boundaries=False)
-        rows, _ = CharacterIndexer(self.char_encoder.config.max_characters).encode(tokens.types)
+        types, words = index_words(sentences, boundaries=False)
+        rows, _ = CharacterIndexer(self.char_encoder.config.max_characters).encode(types)
         features = self.char_encoder(torch.from_numpy(rows).to(self._device))
         if self.training and len(features) > 2:  # the first two are the boundaries
             self._update_char_statistics(features[2:].detach())
         features = (features - self.char_mean) / self.char_std
         features = torch.cat([features.new_zeros(1, features.shape[1]), features])
-        return F.embedding(torch.from_numpy(tokens.words).to(self._device), features)
+        return F.embedding(torch.from_numpy(words).to(self._device), features)
 
     def _update_char_statistics(self, features: Tensor) -> None:  # (types, dim)
         """Move the running mean and deviation towards those of a batch."""
