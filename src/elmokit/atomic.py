@@ -146,8 +146,7 @@ class ResumableDirectory:
                 f"{self.path}: holds {other}, but no {self._manifest_path.name} of work to "
                 "resume; expected a new or an empty directory, name another one"
             )
-        text = json.dumps(self._manifest, indent=1).encode()
-        write_atomically(self._manifest_path, lambda file: file.write(text))
+        write_atomically(self._manifest_path, json.dumps(self._manifest, indent=1))
 
     def _check_manifest(self) -> None:
         try:
@@ -180,12 +179,18 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file under a temporary name, and rename it when it is safe on disk."""
+def write_atomically(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
+    """Write a file under a temporary name, and rename it when it is safe on disk.
+
+    The content is bytes, text in UTF-8, or what a function writes to the open file.
+    """
     temporary = _temporary(path)
     try:
         with open(temporary, "wb") as file:
-            write(file)
+            if callable(content):
+                content(file)
+            else:
+                file.write(content.encode() if isinstance(content, str) else content)
         rename_atomically(temporary, path)
     except OSError as error:
         if error.filename == str(temporary):

@@ -130,5 +130,4 @@ def write_projector(
 
 
 def _write_lines(path: Path, lines: Sequence[str]) -> None:
-    text = "".join(f"{line}\n" for line in lines).encode()
-    write_atomically(path, lambda file: file.write(text))
+    write_atomically(path, "".join(f"{line}\n" for line in lines))

@@ -149,8 +149,7 @@ def read_state(path: Path, config: BiLMConfig) -> State:
 
 def write_state(state: State, path: Path) -> None:
     """Save a state of the LSTMs."""
-    data = pack_tensors({"output": state.hidden, "memory": state.cell})
-    write_atomically(path, lambda file: file.write(data))
+    write_atomically(path, pack_tensors({"output": state.hidden, "memory": state.cell}))
 
 
 def read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:

@@ -127,9 +127,8 @@ class RunDirectory:
         """Write settings.toml."""
         if not self.writes:
             return
-        content = settings.to_toml().encode()
         try:
-            write_atomically(self.path / SETTINGS, lambda file: file.write(content))
+            write_atomically(self.path / SETTINGS, settings.to_toml())
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be written ({error.strerror})") from None
 

@@ -64,7 +64,7 @@ def write_corpus(
 
     def write(name: str, content: bytes) -> None:
         digest.update(f"\n{name} {len(content)}\n".encode() + content)
-        write_atomically(directory / name, lambda file: file.write(content))
+        write_atomically(directory / name, content)
 
     write("lexicon.txt", _lines(lexicon.words))
     write("vocabulary.txt", _lines(lexicon.words[: lexicon.vocabulary_size]))
@@ -92,8 +92,7 @@ def write_corpus(
         fingerprint=digest.hexdigest(),
         report={**bad_lines, "replaced": counts.replaced},
     )
-    text = json.dumps(asdict(record), indent=2) + "\n"
-    write_atomically(directory / "corpus.json", lambda file: file.write(text.encode()))
+    write_atomically(directory / "corpus.json", json.dumps(asdict(record), indent=2) + "\n")
 
 
 @dataclass(frozen=True)

@@ -106,8 +106,7 @@ class TrainingLog:
         if not self._path.exists():
             return
         lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
-        content = "".join(line for line in lines if _step_of(line) <= step).encode()
-        write_atomically(self._path, lambda file: file.write(content))
+        write_atomically(self._path, "".join(line for line in lines if _step_of(line) <= step))
 
 
 def _step_of(line: str) -> float:

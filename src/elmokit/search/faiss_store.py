@@ -204,12 +204,11 @@ class FaissBuilder:
             yield np.load(path, allow_pickle=False)
 
     def finish(self, config: IndexConfig, whitening: Whitening) -> None:
-        packed = whitening.to_bytes()
-        write_atomically(self.folder / _WHITENING, lambda file: file.write(packed))
+        write_atomically(self.folder / _WHITENING, whitening.to_bytes())
         vectors = self._whitened_vectors(config, whitening)
         vectors.save()
-        text = replace(config, kind=vectors.kind).to_json().encode()
-        write_atomically(self.folder / _CONFIG, lambda file: file.write(text))  # now it is an index
+        text = replace(config, kind=vectors.kind).to_json()
+        write_atomically(self.folder / _CONFIG, text)  # now it is an index
         self._directory.clear()
 
     def remove(self) -> None:
@@ -238,8 +237,7 @@ def _update_manifest(path: Path) -> None:
     with suppress(FileNotFoundError, ValueError):  # a damaged one is refused by who reads it
         stored = json.loads(path.read_text("utf-8"))
         if isinstance(stored, dict) and "recipe" in stored:
-            text = json.dumps(current_settings(stored), indent=1).encode()
-            write_atomically(path, lambda file: file.write(text))
+            write_atomically(path, json.dumps(current_settings(stored), indent=1))
 
 
 def _build_directory(

@@ -235,10 +235,9 @@ def save_task(trained: TaskModel, folder: Path, model: Embedder | None) -> None:
     try:
         if model is not None:
             _save_elmo(model, folder / record.elmo_name, record.elmo)
-        tensors = pack_tensors(_own_weights(head))
-        write_atomically(folder / record.weights_name, lambda file: file.write(tensors))
-        text = json.dumps(asdict(record), indent=1, ensure_ascii=False).encode()
-        write_atomically(folder / TASK_FILE, lambda file: file.write(text))
+        write_atomically(folder / record.weights_name, pack_tensors(_own_weights(head)))
+        text = json.dumps(asdict(record), indent=1, ensure_ascii=False)
+        write_atomically(folder / TASK_FILE, text)
         _remove_other_epochs(folder, record)
     except OutputError:
         raise

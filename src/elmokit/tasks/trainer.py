@@ -307,8 +307,7 @@ def _log_epoch(
     }  # fmt: skip
     path = out / "log.jsonl"
     lines = path.read_text("utf-8").splitlines()[: checkpoint.epoch - 1] if path.exists() else []
-    text = "".join(f"{line}\n" for line in [*lines, json.dumps(record)]).encode()
-    write_atomically(path, lambda file: file.write(text))
+    write_atomically(path, "".join(f"{line}\n" for line in [*lines, json.dumps(record)]))
     values = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
     best = "best so far" if checkpoint.is_best else f"best: epoch {checkpoint.best_epoch}"
     return f"epoch {checkpoint.epoch}: loss {loss:.4f}; {values} ({best}; {seconds:.0f} s)"

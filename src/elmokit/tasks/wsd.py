@@ -182,8 +182,8 @@ class SenseVectors:
             for layer in range(self._embedder.num_layers):
                 sums = np.stack([own[layer] for own in self._sums])
                 write_atomically(cache / f"{name}.layer{layer}.npy", partial(np.save, arr=sums))
-            record = json.dumps({"senses": senses, "counts": self._counts}).encode()
-            write_atomically(cache / f"{name}.json", lambda file: file.write(record))
+            record = json.dumps({"senses": senses, "counts": self._counts})
+            write_atomically(cache / f"{name}.json", record)
         except OSError as error:
             raise OutputError(
                 f"{cache}: sense vectors cannot be kept there ({error.strerror}); make room or "
