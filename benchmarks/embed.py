@@ -30,7 +30,7 @@ import torch
 import elmokit
 from elmokit import formats
 from elmokit.model.bilm import LanguageModel
-from elmokit.model_config import SIZES
+from elmokit.pretraining.settings import PRESETS
 from elmokit.tokenizers import get_tokenizer
 
 HERE = Path(__file__).parent
@@ -59,12 +59,12 @@ elmokit.load(sys.argv[1], precision=sys.argv[2])
 print(time.perf_counter() - started)
 """
 
+SIZES = ("small", "medium", "original", "english")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument(
-        "--sizes", nargs="+", default=["small", "original"], choices=[*SIZES, "english"]
-    )
+    parser.add_argument("--sizes", nargs="+", default=["small", "original"], choices=SIZES)
     parser.add_argument("--file", type=int, default=0, help="also a file of so many sentences")
     parser.add_argument("--plot", type=Path, help="draw the table as an SVG file")
     parser.add_argument("--busy", action="store_true", help="quiet against a busy machine")
@@ -121,7 +121,7 @@ def measure_size(size: str, sentences: list, folder: Path, file_sentences: int) 
 def make_pretrained(size: str) -> elmokit.Pretrained:
     """The English model without its softmax, or random weights of a published size."""
     torch.manual_seed(0)
-    bilm = formats.load().model.bilm if size == "english" else elmokit.BiLM(SIZES[size])
+    bilm = formats.load().model.bilm if size == "english" else elmokit.BiLM(PRESETS[size].bilm(1))
     return elmokit.Pretrained(LanguageModel(bilm))
 
 

@@ -35,7 +35,7 @@ import torch
 import elmokit
 from elmokit import formats
 from elmokit.model.bilm import LanguageModel
-from elmokit.model_config import SIZES
+from elmokit.pretraining.settings import PRESETS
 from elmokit.server.client import Client
 from embed import prose
 
@@ -47,10 +47,12 @@ PAGE = {"GET /": ("/", None), "POST /contexts": ("/contexts", {"word": "bank", "
 COUNTED = ["200", "429", "503", "other", "broken", "lost"]
 TIMEOUT_SECONDS = 120
 
+SIZES = ("small", "medium", "original", "english")
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--size", default="small", choices=[*SIZES, "english"])
+    parser.add_argument("--size", default="small", choices=SIZES)
     parser.add_argument("--seconds", type=float, default=60.0, help="duration of each measurement")
     parser.add_argument("--clients", type=int, default=64, help="how many measure the capacity")
     options = parser.parse_args()
@@ -91,7 +93,7 @@ def pretrained_of(size: str) -> elmokit.Pretrained:
     if size == "english":
         return elmokit.load().pretrained
     torch.manual_seed(0)
-    return elmokit.Pretrained(LanguageModel(elmokit.BiLM(SIZES[size])))
+    return elmokit.Pretrained(LanguageModel(elmokit.BiLM(PRESETS[size].bilm(1))))
 
 
 def call_directly(pretrained, sentences: list, count: int, seconds: float) -> float:

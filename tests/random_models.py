@@ -6,8 +6,11 @@ from collections import Counter
 import h5py
 import numpy as np
 
+from elmokit.pretraining.settings import PRESETS
 from reference import Reference
 
+# The sizes that AllenNLP published.
+SIZES = {size: PRESETS[size].bilm(1) for size in ("small", "medium", "original")}
 FILTERS = [[1, 4], [2, 8], [3, 12]]
 
 

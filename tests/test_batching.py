@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from elmokit.batching import Batch, check_sentences, index_words, token_batches, token_windows
 from elmokit.errors import InputError
-from elmokit.token_indexers import CharacterIndexer
+from elmokit.vocab import CharacterIndexer
 
 ALPHABET = CharacterIndexer(50)
 

@@ -15,7 +15,7 @@ import elmokit
 from elmokit import formats
 from elmokit.cli import RootGroup, app
 from elmokit.model.bilm import LanguageModel
-from elmokit.model_config import SIZES
+from random_models import SIZES
 from warm import warm_command
 
 pytestmark = pytest.mark.full

@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 import elmokit
 from elmokit.errors import FormatError, InputError
-from elmokit.idf import idf_weights
 from elmokit.model.bilm import LanguageModel
-from elmokit.model_config import SIZES
-from elmokit.pooling import POOLINGS, register_pooling
-from random_models import make_folder
+from elmokit.pooling import POOLINGS, idf_weights, register_pooling
+from random_models import SIZES, make_folder
 
 PROSE = [
     "The old man sat on the bank of the river and watched the boats .",

@@ -13,7 +13,7 @@ LAYERS = [
         "model_config", "toml_settings", "files", "atomic", "process_memory", "progress",
         "language_model_results", "threads",
     },
-    {"tokenizers", "vocab", "token_indexers", "idf", "batching"},
+    {"tokenizers", "vocab", "batching"},
     {"model"},
     {"formats"},
     {

@@ -11,7 +11,7 @@ from elmokit import LoadOptions, threads
 from elmokit.errors import InputError
 from elmokit.model import bilm
 from elmokit.model.bilm import LanguageModel
-from elmokit.model_config import SIZES
+from random_models import SIZES
 
 SENTENCES = [
     ["The", "old", "man", "sat", "on", "the", "bank", "of", "the", "river", "."],

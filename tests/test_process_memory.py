@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 import elmokit
 from elmokit import formats
 from elmokit.model.bilm import LanguageModel
-from elmokit.model_config import SIZES
 from elmokit.process_memory import drop_mapped_pages, trim_malloc
+from random_models import SIZES
 
 STATUS = Path("/proc/self/status")
 

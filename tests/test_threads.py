@@ -12,7 +12,6 @@ from elmokit import LoadOptions, threads
 from elmokit.model import bilm
 from elmokit.model.bilm import LanguageModel
 from elmokit.model.softmax import Softmax
-from elmokit.model_config import SIZES
 from elmokit.threads import (
     allowed_threads,
     cgroup_cpus,
@@ -21,6 +20,7 @@ from elmokit.threads import (
     usable_cpus,
     using_threads,
 )
+from random_models import SIZES
 
 
 def test_jobs_run_in_threads_of_their_own_without_gradients():

@@ -2,7 +2,7 @@ import torch
 
 import elmokit
 from elmokit.inference_session import WordCache
-from elmokit.token_indexers import CharacterIndexer
+from elmokit.vocab import CharacterIndexer
 
 
 def test_each_word_is_encoded_once(model_folder):

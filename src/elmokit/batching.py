@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import InputError
-from elmokit.token_indexers import CharacterIndexer, TokenIndexer
 from elmokit.tokenizers import split_on_whitespace
-from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, Ids
+from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, CharacterIndexer, Ids, TokenIndexer
 
 Item = TypeVar("Item")
 

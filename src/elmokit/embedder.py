@@ -34,7 +34,7 @@ from elmokit.language_model_results import Perplexity, Prediction, Score
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.packed_linear import Precision
 from elmokit.model_config import Direction
-from elmokit.pooling import Vectors, get_pooling, pool_sentences
+from elmokit.pooling import Vectors, get_pooling, pool_sentences, unit_vectors
 from elmokit.process_memory import trim_malloc
 from elmokit.progress import Progress
 from elmokit.scoring import Scorer, score
@@ -307,7 +307,7 @@ class Embedder:
         if whitening is not None:
             vectors = whitening.transform(vectors)
         if normalize_embeddings:
-            vectors = _normalized(vectors)
+            vectors = unit_vectors(vectors)
         if one_text:
             vectors = vectors[0]
         return torch.from_numpy(vectors).to(self.bilm.device) if convert_to_tensor else vectors
@@ -325,7 +325,7 @@ class Embedder:
                 f"vectors of {matrices[0].shape[1]} and of {matrices[1].shape[1]} dimensions "
                 "cannot be compared"
             )
-        cosines: Vectors = _normalized(matrices[0]) @ _normalized(matrices[1]).T
+        cosines: Vectors = unit_vectors(matrices[0]) @ unit_vectors(matrices[1]).T
         return cosines
 
     def tokenize(self, text: Text) -> list[list[str]]:
@@ -511,13 +511,6 @@ class Embedder:
                 f"nothing is carried with state={self.state_mode!r}; "
                 "load the model with state='carry'"
             )
-
-
-def _normalized(vectors: Vectors) -> Vectors:
-    """The vectors with length 1; a zero vector stays zero."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    unit: Vectors = vectors / np.maximum(lengths, np.float32(1e-12))
-    return unit
 
 
 def _matrix(vectors: Any) -> Vectors:  # -> (rows, dim)

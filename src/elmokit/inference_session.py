@@ -24,7 +24,7 @@ from elmokit.model_config import BiLMConfig, Direction
 from elmokit.pooling import Vectors
 from elmokit.process_memory import drop_mapped_pages
 from elmokit.threads import using_threads
-from elmokit.token_indexers import TokenIndexer
+from elmokit.vocab import TokenIndexer
 
 Layers = Literal["all", "top", "mean", "concat"] | int | Sequence[int] | ScalarMix
 Directions = Literal["both", "forward", "backward"]

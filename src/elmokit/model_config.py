@@ -122,29 +122,6 @@ def _positive(name: str, value: int, maximum: int = 2**20) -> None:
         raise ConfigError(f"{name} is {value:,}, expected 1 to {maximum:,}")
 
 
-# The sizes that AllenNLP published.
-SIZES = {
-    "small": BiLMConfig(
-        projection_size=128,
-        cell_size=1024,
-        num_layers=2,
-        characters=CharacterConfig(highway_layers=1),
-    ),
-    "medium": BiLMConfig(
-        projection_size=256,
-        cell_size=2048,
-        num_layers=2,
-        characters=CharacterConfig(highway_layers=1),
-    ),
-    "original": BiLMConfig(
-        projection_size=512,
-        cell_size=4096,
-        num_layers=2,
-        characters=CharacterConfig(highway_layers=2),
-    ),
-}
-
-
 Record = TypeVar("Record")
 
 

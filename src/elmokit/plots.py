@@ -20,7 +20,7 @@ from elmokit.pca_tsne import (
     project_pca,
     project_tsne,
 )
-from elmokit.pooling import Vectors
+from elmokit.pooling import Vectors, unit_vectors
 from elmokit.word_occurrences import Occurrence
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def compare_words(
 
 def word_cosines(first: Vectors, second: Vectors) -> Vectors:  # (layers, words, dim) each
     """The cosines between two sentences' words, (layers, words of one, words of the other)."""
-    cosines: Vectors = _normalized(first) @ _normalized(second).transpose(0, 2, 1)
+    cosines: Vectors = unit_vectors(first) @ unit_vectors(second).transpose(0, 2, 1)
     return cosines
 
 
@@ -318,9 +318,3 @@ def _named_values(value: Any) -> Iterator[tuple[str, float]]:
             yield from ((f"{way}, {name}", number) for way, number in _named_values(directions))
         elif inner is not None:
             yield name, float(inner)
-
-
-def _normalized(vectors: Vectors) -> Vectors:
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    unit: Vectors = vectors / np.maximum(lengths, 1e-12)
-    return unit

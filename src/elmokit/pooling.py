@@ -1,4 +1,4 @@
-"""Poolings: one vector for the words of a text."""
+"""Poolings: one vector for the words of a text; IDF weights; unit vectors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,10 +7,13 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.errors import InputError
-from elmokit.idf import idf_weights
 from elmokit.vocab import Vocabulary
 
 Vectors = npt.NDArray[np.float32]
+
+# A word of this share of all text weighs half as much as one that never occurs (the constant a of
+# Arora et al. 2017).
+_HALF_WEIGHT_SHARE = 3e-4
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,7 @@ def register_pooling(
     return register
 
 
-@register_pooling("mean", "the mean of the words' vectors")
-def mean_pooling(text: TextVectors) -> Vectors:
-    """The mean, in which every word counts the same."""
-    mean: Vectors = text.vectors.mean(0)
-    return mean
+register_pooling("mean", "the mean of the words' vectors")(lambda text: text.vectors.mean(0))
 
 
 @register_pooling("idf", "the mean, in which rare words count more", needs_vocabulary=True)
@@ -62,25 +61,9 @@ def idf_pooling(text: TextVectors) -> Vectors:
     return np.average(text.vectors, axis=0, weights=weights).astype(np.float32)
 
 
-@register_pooling("max", "the largest value of each dimension")
-def max_pooling(text: TextVectors) -> Vectors:
-    """The largest value of each dimension."""
-    largest: Vectors = text.vectors.max(0)
-    return largest
-
-
-@register_pooling("first", "the vector of the first word")
-def first_pooling(text: TextVectors) -> Vectors:
-    """The vector of the first word."""
-    first: Vectors = text.vectors[0]
-    return first
-
-
-@register_pooling("last", "the vector of the last word")
-def last_pooling(text: TextVectors) -> Vectors:
-    """The vector of the last word, which in the forward half has seen all others."""
-    last: Vectors = text.vectors[-1]
-    return last
+register_pooling("max", "the largest value of each dimension")(lambda text: text.vectors.max(0))
+register_pooling("first", "the vector of the first word")(lambda text: text.vectors[0])
+register_pooling("last", "the vector of the last word")(lambda text: text.vectors[-1])
 
 
 def get_pooling(name: str, vocabulary: Vocabulary | None) -> Pooling:
@@ -109,3 +92,31 @@ def pool_sentences(
     return np.stack(
         [pooling.function(TextVectors(vectors, words, vocabulary)) for vectors in layers]
     )
+
+
+def idf_weights(words: Sequence[str], vocabulary: Vocabulary) -> npt.NDArray[np.float64]:
+    """A weight from 0 to 1 for each word, a / (a + share) of Arora et al. (SIF).
+
+    A word's share of all text follows from its rank in the vocabulary by Zipf's law. A word that
+    the vocabulary has in lower case only takes that rank; one that it lacks has a share of 0.
+    Punctuation weighs 0, unless there is nothing else.
+    """
+    known = [word if word in vocabulary else word.lower() for word in words]
+    ranks = 1 + vocabulary.ids(known)
+    shares = 1 / (ranks.clip(1) * (np.log(len(vocabulary)) + np.euler_gamma))
+    shares[[word not in vocabulary for word in known]] = 0
+    weights: npt.NDArray[np.float64] = _HALF_WEIGHT_SHARE / (_HALF_WEIGHT_SHARE + shares)
+    punctuation = np.array([not is_word(word) for word in words])
+    return weights if punctuation.all() else np.where(punctuation, 0, weights)
+
+
+def is_word(word: str) -> bool:
+    """Whether it has a letter or a digit, so that it is not punctuation."""
+    return any(character.isalnum() for character in word)
+
+
+def unit_vectors(vectors: npt.NDArray[np.floating]) -> Vectors:  # (..., dim)
+    """The vectors with length 1; a zero vector stays zero."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    unit: Vectors = vectors / np.maximum(lengths, np.float32(1e-12))
+    return unit

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.errors import FormatError, InputError
-from elmokit.pooling import Vectors
+from elmokit.pooling import Vectors, unit_vectors
 
 WhiteningMethod = Literal["zca", "top", "centre", "none"]
 WHITENING_METHODS: dict[str, str] = {
@@ -87,10 +87,7 @@ class Whitening:
                 f"vectors have the shape {vectors.shape}, but the whitening was fitted to vectors "
                 f"of {len(self.mean)} dimensions"
             )
-        whitened = (vectors.astype(np.float32) - self.mean) @ self.matrix
-        lengths = np.linalg.norm(whitened, axis=-1, keepdims=True)
-        unit: Vectors = whitened / np.maximum(lengths, np.float32(1e-12))
-        return unit
+        return unit_vectors((vectors.astype(np.float32) - self.mean) @ self.matrix)
 
     def to_bytes(self) -> bytes:
         """The contents of a .npy file: the mean, then the rows of the matrix."""

@@ -4,8 +4,9 @@ import torch
 from elmokit.batching import Batch
 from elmokit.errors import ConfigError, InputError
 from elmokit.model.bilm import BiLM, PackedSteps, State
-from elmokit.model_config import SIZES, BiLMConfig, CharacterConfig
-from elmokit.token_indexers import CharacterIndexer
+from elmokit.model_config import BiLMConfig, CharacterConfig
+from elmokit.vocab import CharacterIndexer
+from random_models import SIZES
 
 CHARACTERS = CharacterConfig(embedding_size=4, filters=((1, 4), (2, 8)), highway_layers=1)
 CONFIG = BiLMConfig(projection_size=6, cell_size=10, num_layers=2, characters=CHARACTERS)

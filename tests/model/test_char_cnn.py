@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.model.char_cnn import CharacterEncoder, Highway
-from elmokit.model_config import SIZES, CharacterConfig
-from elmokit.token_indexers import CharacterIndexer
+from elmokit.model_config import CharacterConfig
+from elmokit.vocab import CharacterIndexer
+from random_models import SIZES
 
 CONFIG = CharacterConfig(embedding_size=4, filters=((1, 8), (3, 16), (7, 40)), highway_layers=2)
 

@@ -12,8 +12,7 @@ from elmokit.errors import ConfigError, InputError, NumericError
 from elmokit.model.bilm import BiLM
 from elmokit.model.elmo import Elmo
 from elmokit.model_config import BiLMConfig, CharacterConfig
-from elmokit.token_indexers import CharacterIndexer, WordIndexer
-from elmokit.vocab import Vocabulary
+from elmokit.vocab import CharacterIndexer, Vocabulary, WordIndexer
 
 CHARACTERS = CharacterConfig(
     max_characters=20, embedding_size=4, filters=((1, 4), (2, 8)), highway_layers=1

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from elmokit.errors import ConfigError, FormatError
-from elmokit.model_config import SIZES
+from elmokit.model_config import BiLMConfig, CharacterConfig
 from elmokit.pretraining.settings import (
     PRESETS,
     RENAMED,
@@ -39,9 +39,14 @@ BILM_TF = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_presets_are_the_published_sizes(size):
-    assert PRESETS[size].bilm(10) == SIZES[size]
+@pytest.mark.parametrize(
+    ("size", "projection_size", "cell_size", "highway_layers"),
+    [("small", 128, 1024, 1), ("medium", 256, 2048, 1), ("original", 512, 4096, 2)],
+)
+def test_presets_are_the_published_sizes(size, projection_size, cell_size, highway_layers):
+    characters = CharacterConfig(highway_layers=highway_layers)
+    published = BiLMConfig(projection_size, cell_size, 2, characters)
+    assert PRESETS[size].bilm(10) == published
 
 
 def test_every_option_of_bilm_tf_has_its_setting(tmp_path):

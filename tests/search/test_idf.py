@@ -5,7 +5,7 @@ import pytest
 
 import elmokit
 from elmokit.errors import InputError
-from elmokit.idf import idf_weights
+from elmokit.pooling import idf_weights
 from elmokit.search.index import Index
 from elmokit.vocab import Vocabulary
 from random_models import make_folder

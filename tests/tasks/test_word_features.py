@@ -6,7 +6,7 @@ import torch
 from elmokit.tasks.cached_layers import CachedLayers
 from elmokit.tasks.vocab import WordVocabulary
 from elmokit.tasks.word_features import WordFeatures
-from elmokit.token_indexers import CharacterIndexer
+from elmokit.vocab import CharacterIndexer
 from task_examples import changed, sentence
 
 SENTENCES = [sentence(number) for number in range(12)]

@@ -20,7 +20,7 @@ from elmokit.model.bilm import State
 from elmokit.model.scalar_mix import mix_layers
 from elmokit.model_config import BiLMConfig
 from elmokit.pooling import Vectors
-from elmokit.token_indexers import CharacterIndexer
+from elmokit.vocab import CharacterIndexer
 
 __all__ = [
     "ConfigurationError",

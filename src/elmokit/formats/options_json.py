@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from elmokit.formats.pretrained import DEFAULT_TOKENIZER, Pretrained
 from elmokit.model_config import BiLMConfig, CharacterConfig, Direction, read_record
-from elmokit.token_indexers import CharacterIndexer
+from elmokit.vocab import CharacterIndexer
 
 
 @dataclass(frozen=True)

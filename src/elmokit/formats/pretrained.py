@@ -10,11 +10,10 @@ import torch
 from elmokit.errors import FormatError
 from elmokit.model.bilm import LanguageModel
 from elmokit.model_config import BiLMConfig
+from elmokit.tokenizers import check_tokenizer
 
 # The published English models were trained on text that Moses had tokenized.
-from elmokit.token_indexers import CharacterIndexer, TokenIndexer, WordIndexer
-from elmokit.tokenizers import check_tokenizer
-from elmokit.vocab import Vocabulary
+from elmokit.vocab import CharacterIndexer, TokenIndexer, Vocabulary, WordIndexer
 
 # The published English models were trained on text that Moses had tokenized.
 DEFAULT_TOKENIZER = "moses"

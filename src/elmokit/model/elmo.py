@@ -12,7 +12,7 @@ from elmokit.errors import ConfigError, InputError, NumericError
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.lstm import LSTMStack
 from elmokit.model.scalar_mix import Normalization, ScalarMix
-from elmokit.token_indexers import CharacterIndexer
+from elmokit.vocab import CharacterIndexer
 
 
 @dataclass(frozen=True)

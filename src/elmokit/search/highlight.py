@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from elmokit.idf import is_word
-from elmokit.pooling import Vectors
+from elmokit.pooling import Vectors, is_word
 from elmokit.search.index import Index
 from elmokit.search.store import Hit
 from elmokit.vocab import Vocabulary

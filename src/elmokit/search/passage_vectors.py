@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, NumericError
-from elmokit.idf import is_word
 from elmokit.model_config import parse_record
-from elmokit.pooling import Vectors, get_pooling, pool_sentences
+from elmokit.pooling import Vectors, get_pooling, is_word, pool_sentences
 from elmokit.search.passages import Passage, Unit, VectorSource
 from elmokit.tokenizers import get_tokenizer
 from elmokit.whitening import WhiteningMethod

@@ -24,7 +24,7 @@ from elmokit.tasks.datasets.example_records import Words
 from elmokit.tasks.preprocessing import Preprocessor
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.vocab import PADDING, UNKNOWN, WordVocabulary
-from elmokit.token_indexers import CharacterIndexer
+from elmokit.vocab import CharacterIndexer
 
 # A word of n occurrences is trained as unknown in this of this + n cases (Kiperwasser and Goldberg
 # 2016), so that the unknown word's vector is trained, and rare words rely on spelling and context.
