@@ -1,12 +1,13 @@
 """Settings of a run: dataclasses read from TOML files and command-line options."""
 
 import json
+import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import field, fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from elmokit.errors import ConfigError
 from elmokit.model_config import make_record
@@ -19,35 +20,33 @@ else:
 Record = TypeVar("Record")
 
 
-def setting(help: str, default: Any) -> Any:
-    """A field of a settings dataclass, with its help text and its default."""
-    return field(default=default, metadata={"help": help})
+Range = Literal["> 0", ">= 0", "[0, 1]", "[0, 1)"]
+
+_RANGES: dict[Range, tuple[str, Callable[[float], bool]]] = {
+    "> 0": ("more than 0", lambda value: 0 < value < math.inf),
+    ">= 0": ("0 or more", lambda value: 0 <= value < math.inf),
+    "[0, 1]": ("0 to 1", lambda value: 0 <= value <= 1),
+    "[0, 1)": ("0 to below 1", lambda value: 0 <= value < 1),
+}
 
 
-def check_ranges(
-    record: object,
-    *,
-    positive: Sequence[str] = (),
-    not_negative: Sequence[str] = (),
-    from_0_to_1: Sequence[str] = (),
-    below_one: Sequence[str] = (),
-) -> None:
-    """Raise ConfigError if one of the named settings is out of its range.
+def setting(
+    help: str, default: Any, range: Range | None = None, *, maximum: float | None = None
+) -> Any:
+    """A field of a settings dataclass: its help text, its default, and the values it may have."""
+    return field(default=default, metadata={"help": help, "range": range, "maximum": maximum})
 
-    `from_0_to_1` includes 1, `below_one` does not.
-    """
-    for name in positive:
-        if not 0 < getattr(record, name) < float("inf"):
-            raise ConfigError(f"{name} is {getattr(record, name)}, expected more than 0")
-    for name in not_negative:
-        if not 0 <= getattr(record, name) < float("inf"):
-            raise ConfigError(f"{name} is {getattr(record, name)}, expected 0 or more")
-    for name in from_0_to_1:
-        if not 0 <= getattr(record, name) <= 1:
-            raise ConfigError(f"{name} is {getattr(record, name)}, expected 0 to 1")
-    for name in below_one:
-        if not 0 <= getattr(record, name) < 1:
-            raise ConfigError(f"{name} is {getattr(record, name)}, expected 0 to below 1")
+
+def check_ranges(record: Any) -> None:
+    """Raise ConfigError if a setting is out of its range."""
+    for f in fields(record):
+        value, maximum = getattr(record, f.name), f.metadata["maximum"]
+        if (interval := f.metadata["range"]) is not None:
+            expected, is_inside = _RANGES[interval]
+            if not is_inside(value):
+                raise ConfigError(f"{f.name} is {value}, expected {expected}")
+        if maximum is not None and value > maximum:
+            raise ConfigError(f"{f.name} is {value}, expected at most {maximum}")
 
 
 def to_toml(record: Any) -> str:
@@ -56,6 +55,13 @@ def to_toml(record: Any) -> str:
         f"{f.name} = {json.dumps(getattr(record, f.name))}  # {f.metadata['help']}\n"
         for f in fields(record)
     )
+
+
+def read_settings(defaults: Record, path: Path | None, options: Mapping[str, str]) -> Record:
+    """A record of defaults, then the values of a TOML file, then options given as text."""
+    if path is None:
+        return override_settings(defaults, {}, options, "the settings")
+    return override_settings(defaults, read_toml(path), options, str(path))
 
 
 def override_settings(

@@ -167,7 +167,7 @@ def test_ctrl_c_exits_with_130(elmo, command, how, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("elmokit.load", interrupt, raising=False)
-    monkeypatch.setattr("elmokit.tasks.settings.read_settings", interrupt)
+    monkeypatch.setattr("elmokit.toml_settings.read_settings", interrupt)
     _, err, code = elmo(*command)
     assert code == 130
     assert err.startswith(how)

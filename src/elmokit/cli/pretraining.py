@@ -157,10 +157,11 @@ def pretrain(
     from elmokit.pretraining.dry_run import dry_run as estimate  # noqa: PLC0415
     from elmokit.pretraining.settings import read_settings  # noqa: PLC0415
     from elmokit.pretraining.trainer import pretrain as train  # noqa: PLC0415
+    from elmokit.toml_settings import to_toml  # noqa: PLC0415
 
     chosen = read_settings(config, given)
     if settings:
-        typer.echo(chosen.to_toml(), nl=False)
+        typer.echo(to_toml(chosen), nl=False)
         return
     corpus = Corpus.open(data)
     source = None if init_from is None else formats.load(init_from)

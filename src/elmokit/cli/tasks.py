@@ -162,10 +162,9 @@ def _train(
     from elmokit.embedder import Embedder, LoadOptions  # noqa: PLC0415  (torch takes seconds)
     from elmokit.pretraining.finetune import finetune  # noqa: PLC0415
     from elmokit.tasks.saved_model import text_for_finetuning  # noqa: PLC0415
-    from elmokit.tasks.settings import read_settings  # noqa: PLC0415
     from elmokit.tasks.trainer import check_run, train_task  # noqa: PLC0415
     from elmokit.threads import find_device  # noqa: PLC0415
-    from elmokit.toml_settings import to_toml  # noqa: PLC0415
+    from elmokit.toml_settings import read_settings, to_toml  # noqa: PLC0415
 
     settings = read_settings(task.settings, config, given)
     if show_settings:

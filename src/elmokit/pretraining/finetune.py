@@ -14,9 +14,8 @@ from elmokit.atomic import DirectoryLock, rename_atomically
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.softmax import AdaptiveSoftmax
-from elmokit.model_config import BiLMConfig
 from elmokit.pretraining.prepare import prepare
-from elmokit.pretraining.settings import PretrainingSettings, names_of_0_1
+from elmokit.pretraining.settings import PretrainingSettings, names_of_0_1, settings_of_bilm
 from elmokit.pretraining.trainer import pretrain
 from elmokit.vocab import write_vocabulary
 
@@ -113,7 +112,7 @@ def _settings(
     if isinstance(source.model.softmax, AdaptiveSoftmax):
         softmax = {"softmax": "adaptive", "cutoffs": source.model.softmax.cutoffs}
     return PretrainingSettings(
-        **_shape(source.model.bilm.config),
+        **settings_of_bilm(source.model.bilm.config),
         **softmax,
         batch_size=max(1, min(_BATCH_SIZE, words // (_SEQUENCE_LENGTH * _MIN_STEPS_PER_EPOCH))),
         sequence_length=_SEQUENCE_LENGTH,
@@ -127,26 +126,3 @@ def _settings(
         num_sampled=4096,
         validation_interval=0,
     )
-
-
-def _shape(bilm: BiLMConfig) -> dict[str, Any]:
-    """The settings that give a biLM this configuration."""
-    shape: dict[str, Any] = {
-        "projection_size": bilm.projection_size,
-        "cell_size": bilm.cell_size,
-        "num_layers": bilm.num_layers,
-        "skip_connections": bilm.skip_connections,
-        "cell_clip": bilm.cell_clip or 0.0,
-        "projection_clip": bilm.projection_clip or 0.0,
-        "directions": "both" if len(bilm.directions) > 1 else bilm.directions[0],
-        "input": "words" if bilm.characters is None else "characters",
-    }
-    if bilm.characters is not None:
-        shape |= {
-            "max_characters": bilm.characters.max_characters,
-            "character_embedding_size": bilm.characters.embedding_size,
-            "filters": bilm.characters.filters,
-            "activation": bilm.characters.activation,
-            "highway_layers": bilm.characters.highway_layers,
-        }
-    return shape

@@ -23,6 +23,7 @@ from elmokit.pretraining.corpus import Corpus
 from elmokit.pretraining.settings import PretrainingSettings, changed_settings, parse_settings
 from elmokit.pretraining.training_windows import Position
 from elmokit.pretraining.validation import Validation
+from elmokit.toml_settings import to_toml
 
 if TYPE_CHECKING:
     from elmokit.pretraining.trainer import Trainer
@@ -128,7 +129,7 @@ class RunDirectory:
         if not self.writes:
             return
         try:
-            write_atomically(self.path / SETTINGS, settings.to_toml())
+            write_atomically(self.path / SETTINGS, to_toml(settings))
         except OSError as error:
             raise OutputError(f"{self.path}: cannot be written ({error.strerror})") from None
 
@@ -174,7 +175,7 @@ def model_card(trainer: "Trainer", validation: Validation | None) -> str:
         f"tokenized by `{corpus.tokenizer}`; {len(corpus.vocabulary):,} words to predict; "
         f"{parameters:,} parameters; {trainer.step:,} steps of {trainer.words_per_step:,} words.\n"
         f"\nHeld-out text: {validation or 'none'}.\n\n"
-        f"Settings:\n\n```toml\n{settings.to_toml()}```\n{_quoted(trainer.initial_card)}"
+        f"Settings:\n\n```toml\n{to_toml(settings)}```\n{_quoted(trainer.initial_card)}"
     )
 
 

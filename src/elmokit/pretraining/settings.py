@@ -11,7 +11,6 @@ from elmokit.model_config import (
     PUBLISHED_FILTERS,
     BiLMConfig,
     CharacterConfig,
-    Direction,
     make_record,
 )
 from elmokit.toml_settings import (
@@ -20,19 +19,7 @@ from elmokit.toml_settings import (
     parse_toml,
     read_toml,
     setting,
-    to_toml,
 )
-
-_POSITIVE = (
-    "batch_size", "sequence_length", "num_sampled", "gradient_accumulation", "encoder_every",
-    "log_interval", "learning_rate", "initial_accumulator",
-)  # fmt: skip
-_NOT_NEGATIVE = (
-    "skip_epochs", "epochs", "steps", "seed", "threads", "weight_decay", "warmup_steps",
-    "patience", "validation_interval", "validation_words", "max_grad_norm", "checkpoint_minutes",
-)  # fmt: skip
-_FRACTIONS = ("reset_probability", "final_learning_rate")
-_BELOW_ONE = ("dropout", "weight_dropout", "word_dropout", "beta2")
 
 
 @dataclass(frozen=True)
@@ -62,67 +49,72 @@ class PretrainingSettings:
     highway_layers: int = setting("highway layers after the convolutions", 1)
 
     softmax: Literal["sampled", "full", "adaptive"] = setting("output layer", "sampled")
-    num_sampled: int = setting("negative samples per direction and batch", 8192)
+    num_sampled: int = setting("negative samples per direction and batch", 8192, "> 0")
     cutoffs: tuple[int, ...] = setting("first word of each adaptive-softmax cluster", (4000, 20000))
     tie_weights: bool = setting("share the softmax's weights with the word embeddings", False)
     softmax_gradient: Literal["auto", "sparse", "dense"] = setting(
         "how the gradient of the softmax's weights is stored", "auto"
     )
 
-    batch_size: int = setting("sequences per step, over all processes", 128)
-    sequence_length: int = setting("words per sequence; gradients stop at its ends", 20)
-    reset_probability: float = setting("probability that a sentence starts from a zero state", 0.5)
+    batch_size: int = setting("sequences per step, over all processes", 128, "> 0")
+    sequence_length: int = setting("words per sequence; gradients stop at its ends", 20, "> 0")
+    reset_probability: float = setting(
+        "probability that a sentence starts from a zero state", 0.5, "[0, 1]"
+    )
     shuffle: Literal["sentences", "shards", "none"] = setting(
         "what is shuffled in each epoch", "sentences"
     )
     streams: Literal["same", "independent"] = setting(
         "whether both directions read the same sentences in a step", "same"
     )
-    skip_epochs: float = setting("how much of the text to skip at the start, in epochs", 0.0)
-    epochs: float = setting("passes over the text", 10.0)
-    steps: int = setting("optimizer steps, instead of epochs if not 0", 0)
+    skip_epochs: float = setting(
+        "how much of the text to skip at the start, in epochs", 0.0, ">= 0"
+    )
+    epochs: float = setting("passes over the text", 10.0, ">= 0")
+    steps: int = setting("optimizer steps, instead of epochs if not 0", 0, ">= 0")
 
-    dropout: float = setting("dropout before each layer and before the softmax", 0.1)
+    dropout: float = setting("dropout before each layer and before the softmax", 0.1, "[0, 1)")
     variational_dropout: bool = setting("the same dropout mask at every word of a sequence", False)
-    weight_dropout: float = setting("dropout of recurrent weights, one mask per sequence", 0.0)
-    word_dropout: float = setting("dropout of whole word types, one mask per sequence", 0.0)
+    weight_dropout: float = setting(
+        "dropout of recurrent weights, one mask per sequence", 0.0, "[0, 1)"
+    )
+    word_dropout: float = setting(
+        "dropout of whole word types, one mask per sequence", 0.0, "[0, 1)"
+    )
 
     optimizer: Literal["adagrad", "adamw"] = setting("optimizer", "adagrad")
-    learning_rate: float = setting("highest learning rate", 0.2)
-    initial_accumulator: float = setting("initial value of Adagrad's accumulators", 1.0)
-    weight_decay: float = setting("weight decay of AdamW", 0.01)
-    beta2: float = setting("decay rate of AdamW's second moment", 0.99)
-    warmup_steps: int = setting("steps of linear warm-up", 0)
+    learning_rate: float = setting("highest learning rate", 0.2, "> 0")
+    initial_accumulator: float = setting("initial value of Adagrad's accumulators", 1.0, "> 0")
+    weight_decay: float = setting("weight decay of AdamW", 0.01, ">= 0")
+    beta2: float = setting("decay rate of AdamW's second moment", 0.99, "[0, 1)")
+    warmup_steps: int = setting("steps of linear warm-up", 0, ">= 0")
     schedule: Literal["constant", "linear", "cosine"] = setting(
         "how the learning rate falls after the warm-up", "constant"
     )
     final_learning_rate: float = setting(
-        "learning rate at the end, as a fraction of the highest", 0.05
+        "learning rate at the end, as a fraction of the highest", 0.05, "[0, 1]"
     )
-    max_grad_norm: float = setting("clip the norm of all gradients to this; 0 for no limit", 10.0)
-    gradient_accumulation: int = setting("batches per optimizer step", 1)
-    encoder_every: int = setting("train the character CNN at one in so many steps", 1)
+    max_grad_norm: float = setting(
+        "clip the norm of all gradients to this; 0 for no limit", 10.0, ">= 0"
+    )
+    gradient_accumulation: int = setting("batches per optimizer step", 1, "> 0")
+    encoder_every: int = setting("train the character CNN at one in so many steps", 1, "> 0")
     precision: Literal["float32", "bfloat16"] = setting("precision of most products", "float32")
 
-    validation_interval: int = setting("steps between validations; 0 for one at the end", 1000)
-    validation_words: int = setting("held-out words per validation; 0 for all", 50000)
-    patience: int = setting("stop after so many validations without improvement; 0: never", 0)
-    checkpoint_minutes: float = setting("minutes between checkpoints", 10.0)
-    log_interval: int = setting("steps between lines of the log", 50)
-    seed: int = setting("seed of every random choice", 0)
-    threads: int = setting("threads; 0 for one per CPU that the process may use", 0)
+    validation_interval: int = setting(
+        "steps between validations; 0 for one at the end", 1000, ">= 0"
+    )
+    validation_words: int = setting("held-out words per validation; 0 for all", 50000, ">= 0")
+    patience: int = setting(
+        "stop after so many validations without improvement; 0: never", 0, ">= 0"
+    )
+    checkpoint_minutes: float = setting("minutes between checkpoints", 10.0, ">= 0")
+    log_interval: int = setting("steps between lines of the log", 50, "> 0")
+    seed: int = setting("seed of every random choice", 0, ">= 0")
+    threads: int = setting("threads; 0 for one per CPU that the process may use", 0, ">= 0")
 
     def __post_init__(self) -> None:
-        check_ranges(
-            self,
-            positive=_POSITIVE,
-            not_negative=_NOT_NEGATIVE,
-            from_0_to_1=_FRACTIONS,
-            below_one=_BELOW_ONE,
-        )
-        self._check_combinations()
-
-    def _check_combinations(self) -> None:
+        check_ranges(self)
         if not (self.epochs or self.steps):
             raise ConfigError("epochs and steps are both 0; set one of them")
         if self.patience and not self.validation_interval:
@@ -149,33 +141,41 @@ class PretrainingSettings:
 
     def bilm(self, vocabulary_size: int) -> BiLMConfig:
         """The configuration of the biLM; only word embeddings depend on the vocabulary's size."""
-        directions: dict[str, tuple[Direction, ...]] = {
-            "both": ("forward", "backward"),
-            "forward": ("forward",),
-            "backward": ("backward",),
-        }
-        characters = CharacterConfig(
-            max_characters=self.max_characters,
-            embedding_size=self.character_embedding_size,
-            filters=self.filters,
-            activation=self.activation,
-            highway_layers=self.highway_layers,
-        )
+        has_characters = self.input == "characters"
+        characters = {field: getattr(self, name) for name, field in _CHARACTER_FIELDS.items()}
         return BiLMConfig(
-            projection_size=self.projection_size,
-            cell_size=self.cell_size,
-            num_layers=self.num_layers,
-            characters=characters if self.input == "characters" else None,
-            vocabulary_size=vocabulary_size if self.input == "words" else None,
-            directions=directions[self.directions],
-            skip_connections=self.skip_connections,
+            **{name: getattr(self, name) for name in _BILM_FIELDS},
             cell_clip=self.cell_clip or None,
             projection_clip=self.projection_clip or None,
+            directions=("forward", "backward") if self.directions == "both" else (self.directions,),
+            characters=CharacterConfig(**characters) if has_characters else None,
+            vocabulary_size=None if has_characters else vocabulary_size,
         )
 
-    def to_toml(self) -> str:
-        """A TOML file with every setting and a comment on its meaning."""
-        return to_toml(self)
+
+# Settings with the names that they have in a biLM's configuration, and those of its character CNN
+# with their names there.
+_BILM_FIELDS = ("projection_size", "cell_size", "num_layers", "skip_connections")
+_CHARACTER_FIELDS = {
+    "max_characters": "max_characters",
+    "character_embedding_size": "embedding_size",
+    "filters": "filters",
+    "activation": "activation",
+    "highway_layers": "highway_layers",
+}
+
+
+def settings_of_bilm(config: BiLMConfig) -> dict[str, Any]:
+    """The settings that give a biLM this configuration."""
+    characters = config.characters
+    return {
+        **{name: getattr(config, name) for name in _BILM_FIELDS},
+        "cell_clip": config.cell_clip or 0.0,
+        "projection_clip": config.projection_clip or 0.0,
+        "directions": "both" if len(config.directions) > 1 else config.directions[0],
+        "input": "words" if characters is None else "characters",
+        **{n: getattr(characters, field) for n, field in _CHARACTER_FIELDS.items() if characters},
+    }
 
 
 # The published sizes, trained as published; a tiny one to try things; and the one that ships.
@@ -256,12 +256,11 @@ def read_settings(source: str | Path | None, options: Mapping[str, str]) -> Pret
     elif str(source).endswith(".json"):
         values = read_training_options(Path(source))
     else:
-        values = read_toml(Path(source), f"and no preset ({', '.join(PRESETS)}) either")
+        expected = f"and no preset ({', '.join(PRESETS)}) either"
+        values = _current_names(read_toml(Path(source), expected))
     name = "the settings" if source is None else str(source)
-    if values.keys() >= RENAMED.keys():
-        values = _renamed(values)
-    _check_names(values, name)
-    _check_names(options, "the options")
+    _refuse_old_names(values, name)
+    _refuse_old_names(options, "the options")
     preset = values.pop("preset", "small")
     if preset not in PRESETS:
         raise ConfigError(f"no preset is called {preset!r}, expected one of {sorted(PRESETS)}")
@@ -270,10 +269,20 @@ def read_settings(source: str | Path | None, options: Mapping[str, str]) -> Pret
 
 def parse_settings(toml: str, name: str) -> PretrainingSettings:
     """The settings that `to_toml` wrote, in this version or in 0.1."""
-    values = parse_toml(toml, name)
-    return make_record(
-        _renamed(values) if _old_names(values) else values, PretrainingSettings, name
-    )
+    return make_record(_current_names(parse_toml(toml, name)), PretrainingSettings, name)
+
+
+def _current_names(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings by their names of today; 0.1 wrote all settings under its own names."""
+    renamed = RENAMED if values.keys() >= RENAMED.keys() else {}
+    return {renamed.get(name, name): value for name, value in values.items()}
+
+
+def _refuse_old_names(values: Mapping[str, Any], source: str) -> None:
+    """Raise ConfigError for the names of 0.1, some of which mean something else now."""
+    if RENAMED.keys() & values.keys() - {f.name for f in fields(PretrainingSettings)}:
+        new_names = (f"{old} is now {RENAMED[old]}" for old in values if old in RENAMED)
+        raise ConfigError(f"{source}: settings have been renamed: {', '.join(new_names)}")
 
 
 def names_of_0_1(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -285,28 +294,7 @@ def names_of_0_1(settings: Mapping[str, Any]) -> dict[str, Any]:
 def changed_settings(settings: PretrainingSettings, before: PretrainingSettings) -> list[str]:
     """The names of settings that differ and may not change when a run is resumed."""
     return [
-        f.name
-        for f in fields(PretrainingSettings)
-        if f.name not in _MAY_CHANGE and getattr(settings, f.name) != getattr(before, f.name)
+        name
+        for name, value in vars(settings).items()
+        if name not in _MAY_CHANGE and value != getattr(before, name)
     ]
-
-
-def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {RENAMED.get(name, name): value for name, value in values.items()}
-
-
-def _check_names(values: Mapping[str, Any], name: str) -> None:
-    """Refuse the names of 0.1, some of which mean something else now."""
-    if old_names := _old_names(values):
-        raise ConfigError(
-            f"{name}: settings have been renamed: "
-            + ", ".join(f"{old} is now {RENAMED[old]}" for old in old_names)
-        )
-
-
-def _old_names(values: Mapping[str, Any]) -> list[str]:
-    """The names of 0.1 among the names; none if all of them have a meaning today."""
-    current = {f.name for f in fields(PretrainingSettings)}
-    if not RENAMED.keys() & values.keys() - current:
-        return []
-    return [name for name in values if name in RENAMED]

@@ -26,6 +26,7 @@ from elmokit.pretraining.training_log import TrainingLog
 from elmokit.pretraining.training_windows import Ids, Stream, Window
 from elmokit.pretraining.validation import Validation, validate
 from elmokit.threads import using_threads
+from elmokit.toml_settings import to_toml
 
 # After so many seconds without a line of the log, a line of progress is reported.
 _SECONDS_BETWEEN_LINES = 60.0
@@ -269,7 +270,7 @@ class Trainer:
             positions=[stream.position for stream in self._streams],
             best_score=self.best_score,
             best_step=self.best_step,
-            settings=self.settings.to_toml(),
+            settings=to_toml(self.settings),
             corpus=self.corpus.fingerprint,
             initial_card=self.initial_card,
         )

@@ -1,13 +1,11 @@
 """Settings of a supervised run: features of words, size of the head, training."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from elmokit.errors import ConfigError
 from elmokit.tokenizers import check_tokenizer
-from elmokit.toml_settings import check_ranges, override_settings, read_toml, setting
+from elmokit.toml_settings import check_ranges, setting
 
 
 @dataclass(frozen=True)
@@ -18,54 +16,44 @@ class TaskSettings:
         "where ELMo's weighted layers are added: none is the baseline", "input"
     )
     layers: tuple[int, ...] = setting("layers to weigh, such as [0, 2]; [] for all", ())
-    l2: float = setting("L2 penalty λ‖w‖² on the layer weights", 0.001)
-    elmo_dropout: float = setting("dropout of the weighted layers", 0.5)
+    l2: float = setting("L2 penalty λ‖w‖² on the layer weights", 0.001, ">= 0")
+    elmo_dropout: float = setting("dropout of the weighted layers", 0.5, "[0, 1)")
     by_sentence: bool = setting("run the biLM on each sentence of a text by itself", True)
     finetune: bool = setting("train the biLM too, instead of keeping it frozen", False)
 
     tokenizer: str = setting(
         "tokenizer of raw text, in files and predictions; empty: automatic", ""
     )
-    word_embedding_size: int = setting("size of trained word embeddings; 0 for none", 100)
+    word_embedding_size: int = setting(
+        "size of trained word embeddings; 0 for none", 100, ">= 0", maximum=2**20
+    )
     word_vectors: str = setting("file of word vectors to start from, as word2vec or GloVe text", "")
     freeze_word_vectors: bool = setting("do not train the word vectors of that file", False)
-    character_filters: int = setting("filters of each width over a word's characters; 0: none", 32)
+    character_filters: int = setting(
+        "filters of each width over a word's characters; 0: none", 32, ">= 0", maximum=2**20
+    )
 
-    hidden_size: int = setting("hidden size of the head's LSTMs, each direction", 128)
-    num_layers: int = setting("layers of the head's BiLSTM encoder", 1)
-    dropout: float = setting("dropout of the head", 0.5)
+    hidden_size: int = setting(
+        "hidden size of the head's LSTMs, each direction", 128, "> 0", maximum=2**20
+    )
+    num_layers: int = setting("layers of the head's BiLSTM encoder", 1, "> 0", maximum=100)
+    dropout: float = setting("dropout of the head", 0.5, "[0, 1)")
     crf: bool = setting("choose the tags of a sentence together by a CRF", True)
 
-    epochs: int = setting("passes over the training examples", 15)
-    patience: int = setting("epochs without improvement before stopping; 0: never stop early", 0)
-    words_per_batch: int = setting("words of a batch, at most", 1000)
-    learning_rate: float = setting("learning rate at the start; it falls linearly to 0", 0.002)
-    weight_decay: float = setting("weight decay of AdamW", 0.0)
-    max_grad_norm: float = setting("gradients are clipped to this norm", 5.0)
-    seed: int = setting("seed of every random choice", 0)
+    epochs: int = setting("passes over the training examples", 15, "> 0")
+    patience: int = setting(
+        "epochs without improvement before stopping; 0: never stop early", 0, ">= 0"
+    )
+    words_per_batch: int = setting("words of a batch, at most", 1000, "> 0")
+    learning_rate: float = setting(
+        "learning rate at the start; it falls linearly to 0", 0.002, "> 0"
+    )
+    weight_decay: float = setting("weight decay of AdamW", 0.0, ">= 0")
+    max_grad_norm: float = setting("gradients are clipped to this norm", 5.0, "> 0")
+    seed: int = setting("seed of every random choice", 0, ">= 0", maximum=2**63 - 1)
 
     def __post_init__(self) -> None:
-        check_ranges(
-            self,
-            positive=(
-                "hidden_size", "num_layers", "epochs", "words_per_batch", "learning_rate",
-                "max_grad_norm",
-            ),
-            not_negative=(
-                "word_embedding_size", "character_filters", "patience", "l2", "weight_decay",
-                "seed",
-            ),
-            below_one=("dropout", "elmo_dropout"),
-        )  # fmt: skip
-        for name, most in (
-            ("hidden_size", 2**20),
-            ("word_embedding_size", 2**20),
-            ("character_filters", 2**20),
-            ("num_layers", 100),
-            ("seed", 2**63 - 1),
-        ):
-            if getattr(self, name) > most:  # a file may claim anything
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected at most {most}")
+        check_ranges(self)
         if self.elmo == "none" and (self.finetune or self.layers):
             raise ConfigError(
                 "elmo is 'none': there are no layers to choose and no biLM to fine-tune"
@@ -126,12 +114,3 @@ def setting_options(defaults: TaskSettings, *, unused: frozenset[str]) -> list[S
         for field in fields(TaskSettings)
         if field.name not in unused
     ]
-
-
-def read_settings(
-    defaults: TaskSettings, path: Path | None, options: Mapping[str, str]
-) -> TaskSettings:
-    """The settings of a run: defaults, then a TOML file's, then options given as text."""
-    values = {} if path is None else read_toml(path)
-    name = "the settings" if path is None else str(path)
-    return override_settings(defaults, values, options, name)
