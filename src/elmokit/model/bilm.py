@@ -11,7 +11,7 @@ from elmokit.batching import Batch
 from elmokit.errors import InputError
 from elmokit.model.char_cnn import CharacterEncoder, WordEmbedding
 from elmokit.model.lstm import LSTMStack, LSTMWeights
-from elmokit.model.packed_linear import Precision
+from elmokit.model.packed_linear import LinearOp, Precision
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
 from elmokit.model_config import BiLMConfig, Direction
 from elmokit.threads import allowed_threads, run_side_by_side, using_threads
@@ -87,29 +87,29 @@ class BiLM(nn.Module):
                 f"the state is of {state.num_sentences} sentences, but the batch has {len(words)}; "
                 "give the state of the same sentences, or none"
             )
-        packed = PackedSteps.of(words)
-        num_layers = max(layers, default=0)
-        if packed_weights is not None and (
-            groups := self._sentence_groups(packed, directions, packed_weights)
-        ):
-            return self._run_groups(groups, types, words, state, layers, directions, packed_weights)
-
-        order = packed.sentence_order
-        dim = config.projection_size
+        num_layers, dim = max(layers, default=0), config.projection_size
+        packed, num_groups = PackedSteps.of(words), 0
+        if packed_weights is not None and num_layers > 0:
+            recurrent = packed_weights[0][0].recurrent
+            num_groups = self._num_groups(packed, len(directions), recurrent)
+        groups = [packed]
+        if num_groups > 1:
+            order = packed.sentence_order
+            groups = [PackedSteps.of(words, order[n::num_groups]) for n in range(num_groups)]
         outputs = types.new_zeros(len(layers), words.numel(), len(directions) * dim)
-        hidden, cell = list(state.hidden), list(state.cell)
+        after = State(state.hidden.clone(), state.cell.clone())
 
-        def run(half: int) -> None:
-            """Run one direction, and write its layers and its state."""
+        def run(group: PackedSteps, half: int) -> None:
+            """Run one direction of a group, and write its layers and its state."""
             direction = config.directions.index(directions[half])
-            tokens = packed.token_indices[directions[half]]
+            order, tokens = group.sentence_order, group.token_indices[directions[half]]
             inputs = types[words.flatten()[tokens]]  # (tokens, dim)
             with torch.autocast(words.device.type, enabled=False):
-                lstm_layers, last_hidden, last_cell = self.lstms[direction](
+                lstm_layers, hidden, cell = self.lstms[direction](
                     inputs,
-                    packed.batch_sizes,
-                    hidden[direction][:, order],
-                    cell[direction][:, order],
+                    group.batch_sizes,
+                    state.hidden[direction][:, order],
+                    state.cell[direction][:, order],
                     num_layers,
                     packed_weights and packed_weights[direction],
                 )
@@ -117,86 +117,36 @@ class BiLM(nn.Module):
             for number, layer in enumerate(layers):
                 columns = slice(half * dim, (half + 1) * dim)
                 outputs[number, :, columns].index_copy_(0, tokens, all_layers[layer])
-            hidden[direction] = hidden[direction].index_copy(1, order, last_hidden)
-            cell[direction] = cell[direction].index_copy(1, order, last_cell)
+            after.hidden[direction].index_copy_(1, order, hidden)
+            after.cell[direction].index_copy_(1, order, cell)
 
-        jobs = [partial(run, half) for half in range(len(directions))]
-        if (
-            packed_weights is not None
-            and num_layers > 0
-            and self._worth_threads(packed, packed_weights)
-        ):
+        jobs = [partial(run, group, half) for group in groups for half in range(len(directions))]
+        if num_groups > 0:
             run_side_by_side(jobs)
         else:
             with using_threads(1):
                 for job in jobs:
                     job()
-        new_state = State(torch.stack(hidden), torch.stack(cell))
-        return outputs.view(len(layers), *words.shape, outputs.shape[2]), new_state
+        return outputs.view(len(layers), *words.shape, outputs.shape[2]), after
 
     def pack(self, precision: Precision) -> list[list[LSTMWeights]]:
         """The weights of each direction's layers, packed once for inference in a precision."""
         stacks = [stack for stack in self.lstms if isinstance(stack, LSTMStack)]
         return run_side_by_side([partial(stack.pack, precision) for stack in stacks])
 
-    def _run_groups(
-        self,
-        groups: Sequence[Tensor],
-        types: Tensor,
-        words: Tensor,
-        state: "State",
-        layers: Sequence[int],
-        directions: Sequence[Direction],
-        packed_weights: Sequence[Sequence[LSTMWeights]],
-    ) -> "tuple[Tensor, State]":
-        """As `run_lstms`, with a thread for each direction of each group of sentences."""
-        run = partial(self.run_lstms, types, layers=layers, packed_weights=packed_weights)
-        pieces = [(rows, direction) for rows in groups for direction in directions]
-        jobs = [
-            partial(run, words[rows], state.rows(rows), directions=[direction])
-            for rows, direction in pieces
-        ]
-        dim = self.config.projection_size
-        outputs = types.new_zeros(len(layers), *words.shape, len(directions) * dim)
-        new_state = State(state.hidden.clone(), state.cell.clone())
-        results = run_side_by_side(jobs)
-        for (rows, direction), (output, group_state) in zip(pieces, results, strict=True):
-            start = directions.index(direction) * dim
-            outputs[:, rows, :, start : start + dim] = output
-            number = self.config.directions.index(direction)
-            new_state.hidden[number, :, rows] = group_state.hidden[number]
-            new_state.cell[number, :, rows] = group_state.cell[number]
-        return outputs, new_state
+    def _num_groups(self, packed: "PackedSteps", num_directions: int, linear: LinearOp) -> int:
+        """How many groups of sentences run at the same time, a thread for each direction of each.
 
-    def _sentence_groups(
-        self,
-        packed: "PackedSteps",
-        directions: Sequence[Direction],
-        packed_weights: Sequence[Sequence[LSTMWeights]],
-    ) -> list[Tensor]:
-        """Groups of sentences to run at the same time; none if directions occupy all threads."""
-        linear = packed_weights[0][0].recurrent
+        0 if it is faster to run the directions of all sentences one after the other.
+        """
         rows = packed.mean_batch_size
-        max_groups = min(
-            rows // _MIN_ROWS_PER_THREAD, self._work(rows) // linear.min_work_per_thread
-        )
-        num_groups = min(allowed_threads() // max(1, len(directions)), int(max_groups))
-        on_cpu = packed.sentence_order.device.type == "cpu"
-        if num_groups < 2 or not linear.batch_invariant or not on_cpu:
-            return []
-        return [packed.sentence_order[number::num_groups] for number in range(num_groups)]
-
-    def _worth_threads(
-        self, packed: "PackedSteps", packed_weights: Sequence[Sequence[LSTMWeights]]
-    ) -> bool:
-        """Whether both directions at once, a thread each, are faster than one after the other."""
-        on_cpu = packed.sentence_order.device.type == "cpu"
-        min_work = packed_weights[0][0].recurrent.min_work_per_thread
-        return on_cpu and self._work(packed.mean_batch_size) >= min_work
-
-    def _work(self, rows: float) -> float:
-        """The number of multiplications of the recurrent product in a step."""
-        return rows * 4 * self.config.cell_size * self.config.projection_size
+        work = rows * 4 * self.config.cell_size * self.config.projection_size
+        if packed.sentence_order.device.type != "cpu" or work < linear.min_work_per_thread:
+            return 0
+        if not linear.batch_invariant:
+            return 1
+        max_groups = min(rows // _MIN_ROWS_PER_THREAD, work // linear.min_work_per_thread)
+        return max(1, min(allowed_threads() // max(1, num_directions), int(max_groups)))
 
 
 @dataclass(frozen=True)
@@ -261,9 +211,15 @@ class PackedSteps:
         return sum(self.batch_sizes) / max(1, len(self.batch_sizes))
 
     @classmethod
-    def of(cls, words: Tensor) -> "PackedSteps":
-        """The packed steps of padded word indices, (sentences, steps)."""
-        lengths, order = (words > 0).sum(1).sort(descending=True, stable=True)
+    def of(cls, words: Tensor, order: Tensor | None = None) -> "PackedSteps":
+        """The packed steps of padded word indices, (sentences, steps).
+
+        Only the sentences of `order` are packed, if it is given; it has the longest first.
+        """
+        lengths = (words > 0).sum(1)
+        if order is None:
+            order = lengths.argsort(descending=True, stable=True)
+        lengths = lengths[order]
         steps = torch.arange(words.shape[1], device=words.device)
         has_word = steps[:, None] < lengths  # (steps, sentences)
         step, row = has_word.nonzero(as_tuple=True)

@@ -1,6 +1,6 @@
 """The LSTMs of a biLM: projected, clipped, with skip connections, one stack per direction."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,7 +11,6 @@ from torch.autograd.function import once_differentiable
 
 from elmokit.model.dropout import Dropout
 from elmokit.model.packed_linear import (
-    AutocastLinear,
     LinearOp,
     PlainLinear,
     Precision,
@@ -33,6 +32,22 @@ class LSTMWeights:
     input: LinearOp  # (tokens, dim) -> (tokens, 4 * cell_size)
     recurrent: LinearOp  # (rows, dim) -> (rows, 4 * cell_size)
     projection: LinearOp | None  # (rows, cell_size) -> (rows, dim)
+
+    @classmethod
+    def of(
+        cls,
+        make: Callable[[Tensor, Tensor | None], LinearOp],
+        input_weight: Tensor,
+        recurrent_weight: Tensor,
+        bias: Tensor,
+        projection: Tensor | None,
+    ) -> "LSTMWeights":
+        """The operations that `make` gives for each weight and its bias."""
+        return cls(
+            make(input_weight, bias),
+            make(recurrent_weight, None),
+            None if projection is None else make(projection, None),
+        )
 
 
 class Clips(NamedTuple):
@@ -86,8 +101,8 @@ class LSTMStack(nn.Module):
 
     def pack(self, precision: Precision) -> list[LSTMWeights]:
         """The weights of every layer, packed once for inference in a precision."""
-        layers = [layer for layer in self.layers if isinstance(layer, ProjectedLSTM)]
-        return [layer.pack(precision) for layer in layers]
+        pack = partial(pack_linear, precision=precision)
+        return [layer.weights(pack) for layer in self.layers if isinstance(layer, ProjectedLSTM)]
 
 
 class ProjectedLSTM(nn.Module):
@@ -123,9 +138,7 @@ class ProjectedLSTM(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The hidden state after each token, (tokens, dim), and the states after each sentence."""
         if weights is None and not torch.is_grad_enabled():
-            weights = plain_weights(
-                self.input_weight, self.recurrent_weight, self._bias(), self.projection
-            )
+            weights = self.weights(PlainLinear)
         if weights is not None:
             return lstm_forward(weights, inputs, batch_sizes, hidden, cell, self.clips)
         result: tuple[Tensor, Tensor, Tensor] = LSTMFunction.apply(  # type: ignore[no-untyped-call]
@@ -141,13 +154,10 @@ class ProjectedLSTM(nn.Module):
         )
         return result
 
-    def pack(self, precision: Precision) -> LSTMWeights:
-        """The weights of this layer, packed once for inference in a precision."""
-        pack = partial(pack_linear, precision=precision)
-        return LSTMWeights(
-            pack(self.input_weight, self._bias()),
-            pack(self.recurrent_weight, None),
-            None if self.projection is None else pack(self.projection, None),
+    def weights(self, make: Callable[[Tensor, Tensor | None], LinearOp]) -> LSTMWeights:
+        """The parameters as the operations that `make` gives for each weight and its bias."""
+        return LSTMWeights.of(
+            make, self.input_weight, self.recurrent_weight, self._bias(), self.projection
         )
 
     def _bias(self) -> Tensor:
@@ -245,7 +255,9 @@ class LSTMFunction(torch.autograd.Function):
             inputs.new_empty(tokens, 4 * cell_size), inputs.new_empty(tokens, cell_size)
         )
         dtype = matmul_dtype(inputs)
-        weights = plain_weights(input_weight, recurrent_weight, bias, projection, dtype)
+        weights = LSTMWeights.of(
+            partial(PlainLinear, dtype=dtype), input_weight, recurrent_weight, bias, projection
+        )
         result = lstm_forward(weights, inputs, batch_sizes, hidden, cell, clips, saved)
         ctx.save_for_backward(
             inputs, hidden, cell, input_weight, recurrent_weight, projection, result[0], *saved
@@ -347,27 +359,6 @@ class LSTMFunction(torch.autograd.Function):
         )
 
 
-def plain_weights(
-    input_weight: Tensor,
-    recurrent_weight: Tensor,
-    bias: Tensor,
-    projection: Tensor | None,
-    dtype: torch.dtype | None = None,
-) -> LSTMWeights:
-    """A layer's parameters as they are, or in the type of autocast."""
-
-    def linear(weight: Tensor, bias: Tensor | None) -> LinearOp:
-        if dtype in (None, weight.dtype):
-            return PlainLinear(weight, bias)
-        return AutocastLinear(weight, bias, dtype)
-
-    return LSTMWeights(
-        linear(input_weight, bias),
-        linear(recurrent_weight, None),
-        None if projection is None else linear(projection, None),
-    )
-
-
 def _clipped(values: Tensor, clip: float | None) -> Tensor | None:
     """Which values are at the clip, so that their gradient is zero; None if there are none."""
     if clip is None:
@@ -392,12 +383,6 @@ def _windows(batch_sizes: Sequence[int], max_tokens: int) -> Iterator[list[int]]
 
 def _previous_step_indices(batch_sizes: Sequence[int]) -> Tensor:
     """For each packed token from the second step on, the index of the token before it."""
-    counts = torch.tensor(batch_sizes, dtype=torch.long)
-    starts = counts.cumsum(0) - counts
-    return torch.cat(
-        [
-            start + torch.arange(rows)
-            for start, rows in zip(starts[:-1], batch_sizes[1:], strict=True)
-        ]
-        or [starts[:0]]
-    )
+    sizes = torch.tensor(batch_sizes, dtype=torch.long)
+    tokens = torch.arange(int(sizes[:1].sum()), int(sizes.sum()))
+    return tokens - sizes[:-1].repeat_interleave(sizes[1:])

@@ -1,10 +1,10 @@
 """Linear layers packed for inference, in float32, float16 or int8, and their initial weights."""
 
 import warnings
-from typing import Any, Literal, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
@@ -30,17 +30,19 @@ _MIN_WORK_PER_THREAD: dict[Precision, int] = {
 }
 
 
-class LinearOp(Protocol):
+class LinearOp(ABC):
     """A product with a fixed weight, plus a bias: (rows, in) -> (rows, out)."""
 
-    min_work_per_thread: int  # multiplications in a step
-    batch_invariant: bool  # a row has the same bits whatever rows are beside it
+    batch_invariant = False  # whether a row has the same bits whatever rows are beside it
+    min_work_per_thread = _MIN_WORK_PER_THREAD["float32"]  # multiplications in a step
 
+    @abstractmethod
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """The product; written to `out`, if given."""
+        """The product; `out`, to write it to, is given in training only."""
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
         """Write `sums` plus the product to `out`."""
+        torch.add(sums, self(rows), out=out)
 
 
 def pack_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> LinearOp:
@@ -66,50 +68,27 @@ def pack_linear(weight: Tensor, bias: Tensor | None, precision: Precision) -> Li
     return PlainLinear(weight, bias)
 
 
-class PlainLinear:
-    """Torch's own product: for training, and for other devices."""
+class PlainLinear(LinearOp):
+    """Torch's own product: for training, and for other devices.
 
-    min_work_per_thread = _MIN_WORK_PER_THREAD["float32"]
-    batch_invariant = False
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        self._weight, self._bias = weight, bias
-
-    def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """The product; written to `out`, if given."""
-        if out is None:
-            return F.linear(rows, self._weight, self._bias)
-        if self._bias is None:
-            return torch.mm(rows, self._weight.t(), out=out)
-        return torch.addmm(self._bias, rows, self._weight.t(), out=out)
-
-    def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """Write `sums` plus the product to `out`."""
-        add_matmul(sums, rows, self._weight.t(), out)
-
-
-class AutocastLinear:
-    """The product in the shorter type of torch's autocast, for training; the result is float32.
-
-    Autocast itself does not apply to products that write to a given tensor.
+    `dtype` is the shorter type of torch's autocast, which itself does not apply to products that
+    write to a given tensor; the result has the type of the rows.
     """
 
-    min_work_per_thread = _MIN_WORK_PER_THREAD["float32"]
-    batch_invariant = False
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> None:
-        self._weight, self._bias, self._dtype = weight.to(dtype).t(), bias, dtype
+    def __init__(
+        self, weight: Tensor, bias: Tensor | None, dtype: torch.dtype | None = None
+    ) -> None:
+        self._weight, self._bias = weight.to(dtype or weight.dtype).t(), bias
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """The product; written to `out`, if given."""
-        product = rows.to(self._dtype) @ self._weight
-        if self._bias is None:
-            return product.float() if out is None else out.copy_(product)
-        return torch.add(product, self._bias, out=out)
+        short_rows = rows.to(self._weight.dtype)
+        if self._bias is not None:
+            return add_matmul(self._bias, short_rows, self._weight, out)
+        assert out is None
+        return (short_rows @ self._weight).to(rows.dtype)
 
     def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """Write `sums` plus the product to `out`."""
-        add_matmul(sums, rows.to(self._dtype), self._weight, out)
+        add_matmul(sums, rows.to(self._weight.dtype), self._weight, out)
 
 
 def matmul_dtype(rows: Tensor) -> torch.dtype:
@@ -118,21 +97,20 @@ def matmul_dtype(rows: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else rows.dtype
 
 
-def add_matmul(sums: Tensor, left: Tensor, right: Tensor, out: Tensor) -> Tensor:
-    """Write `sums` plus the product to `out`, which may have a longer type than the product."""
-    if left.dtype == out.dtype:
+def add_matmul(sums: Tensor, left: Tensor, right: Tensor, out: Tensor | None) -> Tensor:
+    """`sums`, which may have a longer type, plus the product; written to `out`, if given."""
+    if left.dtype == sums.dtype:
         return torch.addmm(sums, left, right, out=out)
     return torch.add(sums, left @ right, out=out)
 
 
-class TransposedLinear:
+class TransposedLinear(LinearOp):
     """Float32 weights stored as (in, out): for small weights, faster than oneDNN's layout.
 
     A single row would be multiplied by another kernel, so it is doubled. Whether a row then has the
     same bits in a batch of any size depends on the CPU: `is_batch_invariant` tries it.
     """
 
-    min_work_per_thread = _MIN_WORK_PER_THREAD["float32"]
     batch_invariant = True
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -140,17 +118,12 @@ class TransposedLinear:
         self._bias = None if bias is None else bias.detach()
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """The product."""
-        assert out is None  # only training saves activations
+        assert out is None
         if len(rows) == 1:
             return self(rows.expand(2, -1))[:1]
         if self._bias is None:
             return torch.mm(rows, self._weight)
         return torch.addmm(self._bias, rows, self._weight)
-
-    def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """Write `sums` plus the product to `out`."""
-        torch.add(sums, self(rows), out=out)
 
     def is_batch_invariant(self) -> bool:
         """Whether a row has the same bits in every batch tried, wherever it is in the batch."""
@@ -165,14 +138,13 @@ class TransposedLinear:
         )
 
 
-class PackedLinear:
+class PackedLinear(LinearOp):
     """Float32 weights in oneDNN's layout.
 
     A row then has the same bits in a batch of any size but one: so a single row is doubled, which
     takes no longer, as the time goes into reading the weights.
     """
 
-    min_work_per_thread = _MIN_WORK_PER_THREAD["float32"]
     batch_invariant = True
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -180,27 +152,20 @@ class PackedLinear:
         self._bias = None if bias is None else bias.detach()
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """The product."""
-        assert out is None  # only training saves activations
+        assert out is None
         batch = rows.expand(2, -1) if len(rows) == 1 else rows
         product: Tensor = torch.ops.mkldnn._linear_pointwise(
             batch, self._weight, self._bias, "none", [], ""
         )
         return product[: len(rows)]
 
-    def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """Write `sums` plus the product to `out`."""
-        torch.add(sums, self(rows), out=out)
 
-
-class QuantizedLinear:
+class QuantizedLinear(LinearOp):
     """Weights in float16, or in int8 with a scale for each output; FBGEMM multiplies them.
 
-    Sums are float32. With int8, inputs are rounded to 7 bits: 8 would overflow on CPUs without
-    VNNI.
+    Sums are float32. With int8, inputs are rounded to 7 bits, all rows by one scale: 8 bits would
+    overflow on CPUs without VNNI.
     """
-
-    batch_invariant = False  # int8 rounds all rows by one scale
 
     def __init__(
         self, weight: Tensor, bias: Tensor | None, precision: Literal["half", "int8"]
@@ -222,14 +187,9 @@ class QuantizedLinear:
         self._arguments = (quantized.linear_prepack(rounded, bias), True)  # reduce_range
 
     def __call__(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """The product."""
-        assert out is None  # only training saves activations
+        assert out is None
         product: Tensor = self._multiply(rows, *self._arguments)
         return product
-
-    def add_to(self, sums: Tensor, rows: Tensor, out: Tensor) -> None:
-        """Write `sums` plus the product to `out`."""
-        torch.add(sums, self(rows), out=out)
 
 
 def init_normal(weight: Tensor, fan_in: int) -> None:
