@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).parents[1] / "src" / "elmokit"
 LAYERS = [
     {"errors"},
     {
-        "model_config", "toml_settings", "files", "atomic", "process_memory", "progress",
+        "model_config", "toml_settings", "files", "fasta", "atomic", "process_memory", "progress",
         "language_model_results", "threads",
     },
     {"tokenizers", "vocab", "batching"},

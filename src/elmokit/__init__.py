@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from elmokit.export import export_states as export_states
     from elmokit.export import export_words as export_words
     from elmokit.export import write_vectors as write_vectors
+    from elmokit.file_embedding import embed_fasta as embed_fasta
     from elmokit.file_embedding import embed_file as embed_file
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
@@ -62,7 +63,7 @@ _NAMES_OF = {
         "ServiceError",
     ],
     "export": ["check_table", "export_softmax", "export_states", "export_words", "write_vectors"],
-    "file_embedding": ["embed_file"],
+    "file_embedding": ["embed_fasta", "embed_file"],
     "formats": ["Pretrained", "convert"],
     "language_model_results": ["Perplexity", "Prediction", "Score"],
     "model.bilm": ["BiLM", "State"],

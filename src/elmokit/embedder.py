@@ -200,7 +200,7 @@ class Embedder:
         """For each sentence, a list of words, an array (layers, words, dim), in the given order.
 
         `layers` are "all", "top", a number or a list of numbers (0 is the context-free layer, -1
-        the top), or several combined into one: "mean", "concat" (dim grows), or by a ScalarMix.
+        the top), or all combined into one: "mean", "sum", "concat" (dim grows), or a ScalarMix.
         Layers and directions that are not needed are not computed. `boundaries` keeps the vectors
         of `<S>` and `</S>`. `show_progress_bar` None shows one when the work takes long.
 

@@ -1,10 +1,11 @@
-"""A text file embedded line by line into HDF5; a killed run resumes."""
+"""Lines of text, or proteins, embedded into an HDF5 file; a killed run resumes."""
 
 import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -19,11 +20,13 @@ from elmokit.atomic import ResumableDirectory
 from elmokit.batching import token_windows
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
+from elmokit.fasta import Identifiers, Protein, count_proteins, read_fasta
+from elmokit.files import STDIN
 from elmokit.formats.pretrained import Pretrained, stored_config
 from elmokit.inference_session import Layers, LayerSelection
 from elmokit.model.bilm import State
 from elmokit.model.scalar_mix import ScalarMix
-from elmokit.pooling import Vectors
+from elmokit.pooling import Vectors, get_pooling, pool_sentences
 from elmokit.progress import Progress
 from elmokit.tokenizers import check_tokenizer, get_tokenizer
 
@@ -37,6 +40,7 @@ def embed_file(
     target: str | Path,
     *,
     layers: Layers = "all",
+    pooling: str | None = None,
     dtype: Literal["float32", "float16"] = "float32",
     tokenizer: str = "spaces",
     batch_size: int = 1,
@@ -49,59 +53,163 @@ def embed_file(
 
     The key of a line is its number from 0, or with `sentence_keys` the line itself. Its dataset is
     (layers, words, dim), or (words, dim) where `layers` is "top" or combines layers; a blank line
-    has no words. The file appears under its name only when it is complete; killed and called
-    again, this resumes. Where the embedder carries its state, line k goes on where line
-    k - `batch_size` ended, the first ones from zero.
+    has no words. With `pooling`, it is (layers, dim) or (dim,). The file appears under its name
+    only when it is complete; killed and called again, this resumes. Where the embedder carries its
+    state, line k goes on where line k - `batch_size` ended, the first ones from zero.
     """
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}, expected 1 or more")
-    selection = LayerSelection.of(embedder.bilm.config, layers)
-    one_layer = layers == "top" or selection.combination is not None
     check_tokenizer(tokenizer)
+    output = _Output.of(embedder, layers, pooling)
     carry = embedder.state_mode == "carry"
-    attributes = {  # by the names of version 0.1
-        **model_attributes(embedder.pretrained),
-        "precision": embedder.precision,
+    attributes = {
+        **output.attributes(),
         "state": f"carry, {batch_size}" if carry else embedder.state_mode,
-        "form": _stored_layers(layers),
         "split": tokenizer,
-        "tokens_per_batch": str(embedder.tokens_per_batch),
     }
+    writer = HDF5Writer(
+        Path(target),
+        attributes,
+        dtype=dtype,
+        forget_sentences=forget_sentences,
+        sentence_keys=sentence_keys,
+    )
     texts = (line.strip(" \t\r\n") for line in lines)
-    with (
-        embedder.session.reporting_truncated_words(),
-        HDF5Writer(
-            Path(target),
-            attributes,
-            dtype=dtype,
-            forget_sentences=forget_sentences,
-            sentence_keys=sentence_keys,
-        ) as writer,
-    ):
-        state = writer.skip_done(texts)
-        if writer.finished:
-            return writer.done
-        if carry and state is None:
-            embedder.reset_state()
-        elif state is not None:
-            embedder.state = state
-        with Progress(total, shown=show_progress_bar, done=writer.done) as progress:
-            for window in _windows(texts, embedder, tokenizer, batch_size):
-                sentences = [line.words for line in window]
-                size = batch_size if carry else len(sentences)
-                arrays: list[Vectors] = []
-                for start in range(0, len(sentences), size):
-                    arrays += embedder.embed(
-                        sentences[start : start + size], layers=layers, show_progress_bar=False
+
+    def windows(texts: Iterator[str]) -> Iterator[list[list[_Line]]]:
+        tokenize = get_tokenizer(tokenizer).tokenize
+        lines = (_Line(text, tokenize(text)) for text in texts)
+        tokens = embedder.tokens_per_batch
+        return _carried_windows(lines, batch_size, tokens) if carry else _windows(lines, tokens)
+
+    return output.write(writer, texts, windows, total, show_progress_bar)
+
+
+def embed_fasta(
+    embedder: Embedder,
+    source: str | Path,
+    target: str | Path,
+    *,
+    layers: Layers = "all",
+    pooling: str | None = None,
+    dtype: Literal["float32", "float16"] = "float32",
+    identifiers: Identifiers = Identifiers(),  # noqa: B008  (frozen)
+    show_progress_bar: bool | None = None,
+) -> int:
+    """Embed the proteins of FASTA files into an HDF5 file; returns their number.
+
+    `source` is a file, a folder, a glob, or "-". Each character of a sequence, in upper case, is a
+    token. The key of a protein is its identifier; its dataset is (layers, residues, dim), or
+    (residues, dim) where `layers` is one layer or combines them, as "sum" does. With `pooling`, it
+    is (layers, dim) or (dim,). The file appears, and a killed run resumes, as with `embed_file`.
+    Where the embedder carries its state, proteins are sorted by length and put into batches of
+    more than `tokens_per_batch` residues, as SeqVec did.
+    """
+    output = _Output.of(embedder, layers, pooling, squeeze=isinstance(layers, int))
+    carry = embedder.state_mode == "carry"
+    attributes = {
+        **output.attributes(),
+        "state": embedder.state_mode,
+        "split": "characters",
+        "identifiers": f"{identifiers.field}, {identifiers.separator}",
+    }
+    writer = HDF5Writer(
+        Path(target), attributes, dtype=dtype, forget_sentences=True, identifiers=identifiers
+    )
+    total = None if str(source) == STDIN else count_proteins(source, identifiers)
+    proteins: Iterable[Protein] = read_fasta(source)
+    if carry:
+        proteins = sorted(proteins, key=lambda protein: len(protein.sequence))
+
+    def windows(texts: Iterator[str]) -> Iterator[list[list[_Line]]]:
+        lines = (_Line(text, Protein.parse(text).residues) for text in texts)
+        tokens = embedder.tokens_per_batch
+        return _seqvec_windows(lines, tokens) if carry else _windows(lines, tokens)
+
+    return output.write(writer, map(str, proteins), windows, total, show_progress_bar)
+
+
+class _Line(NamedTuple):
+    """A line of the input as it is stored, and the words that are embedded."""
+
+    text: str
+    words: list[str]
+
+
+@dataclass(frozen=True)
+class _Output:
+    """What is computed for each line, and written."""
+
+    embedder: Embedder
+    layers: Layers
+    one_layer: bool  # the axis of layers is left out
+    pooling: str | None
+
+    @classmethod
+    def of(
+        cls, embedder: Embedder, layers: Layers, pooling: str | None, *, squeeze: bool = False
+    ) -> "_Output":
+        selection = LayerSelection.of(embedder.bilm.config, layers)
+        if pooling is not None:
+            get_pooling(pooling, embedder.pretrained.vocabulary)  # refuses what there is not
+        one_layer = squeeze or layers == "top" or selection.combination is not None
+        return cls(embedder, layers, one_layer, pooling)
+
+    def attributes(self) -> dict[str, str]:
+        """What the file says of its vectors, by the names of version 0.1."""
+        return {
+            **model_attributes(self.embedder.pretrained),
+            "precision": self.embedder.precision,
+            "form": _stored_layers(self.layers),
+            **({} if self.pooling is None else {"pooling": self.pooling}),
+            "tokens_per_batch": str(self.embedder.tokens_per_batch),
+        }
+
+    def write(
+        self,
+        writer: "HDF5Writer",
+        texts: Iterator[str],
+        windows: Callable[[Iterator[str]], Iterator[list[list[_Line]]]],
+        total: int | None,
+        show_progress_bar: bool | None,
+    ) -> int:
+        """Embed texts that are not done yet, a window of batches at a time; their number."""
+        embedder = self.embedder
+        carry = embedder.state_mode == "carry"
+        with embedder.session.reporting_truncated_words(), writer:
+            state = writer.skip_done(texts)
+            if writer.finished:
+                return writer.done
+            if carry and state is None:
+                embedder.reset_state()
+            elif state is not None:
+                embedder.state = state
+            with Progress(total, shown=show_progress_bar, done=writer.done) as progress:
+                for window in windows(texts):
+                    arrays = [array for batch in window for array in self._embed(batch)]
+                    lines = [line for batch in window for line in batch]
+                    writer.append(
+                        [line.text for line in lines],
+                        [array[0] for array in arrays] if self.one_layer else arrays,
+                        state=embedder.state if carry else None,
                     )
-                writer.append(
-                    [line.text for line in window],
-                    [array[0] for array in arrays] if one_layer else arrays,
-                    state=embedder.state if carry else None,
-                )
-                progress.advance(len(window), words=sum(map(len, sentences)))
-        writer.finish()
-        return writer.done
+                    progress.advance(len(lines), words=sum(len(line.words) for line in lines))
+            writer.finish()
+            return writer.done
+
+    def _embed(self, batch: list[_Line]) -> list[Vectors]:
+        """The vectors of lines embedded together, (layers, words, dim) or (layers, 1, dim)."""
+        arrays = self.embedder.embed(
+            [line.words for line in batch], layers=self.layers, show_progress_bar=False
+        )
+        if self.pooling is None:
+            return arrays
+        vocabulary = self.embedder.pretrained.vocabulary
+        pooling = get_pooling(self.pooling, vocabulary)
+        return [
+            pool_sentences([array], line.words, pooling, vocabulary)[:, None]
+            for array, line in zip(arrays, batch, strict=True)
+        ]
 
 
 def model_attributes(pretrained: Pretrained) -> dict[str, str]:
@@ -125,30 +233,40 @@ def _stored_layers(layers: Layers) -> str:
     return str(layers) if isinstance(layers, int) else ",".join(map(str, layers))
 
 
-class _Line(NamedTuple):
-    text: str
-    words: list[str]
+def _windows(lines: Iterator[_Line], tokens_per_batch: int) -> Iterator[list[list[_Line]]]:
+    """Lines that make a part of the output; the same ones, wherever a killed run resumes."""
+    for window in token_windows(lines, tokens_per_batch, lambda line: len(line.words)):
+        yield [window]
 
 
-def _windows(
-    texts: Iterator[str], embedder: Embedder, tokenizer_name: str, batch_size: int
-) -> Iterator[list[_Line]]:
-    """Lines that make a part; the same ones, wherever a killed run resumes."""
-    tokenizer = get_tokenizer(tokenizer_name)
-    lines = (_Line(text, tokenizer.tokenize(text)) for text in texts)
-    if embedder.state_mode != "carry":
-        yield from token_windows(lines, embedder.tokens_per_batch, lambda line: len(line.words))
-        return
-    max_words = _BATCHES_PER_CARRIED_PART * embedder.tokens_per_batch
-    window: list[_Line] = []
+def _carried_windows(
+    lines: Iterator[_Line], batch_size: int, tokens_per_batch: int
+) -> Iterator[list[list[_Line]]]:
+    """As `_windows`, in batches of so many lines, each of which goes on where the last ended."""
+    max_words = _BATCHES_PER_CARRIED_PART * tokens_per_batch
+    window: list[list[_Line]] = []
     while batch := [*islice(lines, batch_size)]:
-        window += batch
-        words = sum(len(line.words) for line in window)
-        if len(window) >= _LINES_PER_CARRIED_PART or words >= max_words:
+        window.append(batch)
+        words = sum(len(line.words) for batch in window for line in batch)
+        if len(window) * batch_size >= _LINES_PER_CARRIED_PART or words >= max_words:
             yield window
             window = []
     if window:
         yield window
+
+
+def _seqvec_windows(lines: Iterator[_Line], batch_residues: int) -> Iterator[list[list[_Line]]]:
+    """SeqVec's batches: until they have more residues, or a protein has more than half of them."""
+    batch: list[_Line] = []
+    residues = 0
+    for line in lines:
+        batch.append(line)
+        residues += len(line.words)
+        if residues > batch_residues or len(line.words) > batch_residues / 2:
+            yield [batch]
+            batch, residues = [], 0
+    if batch:
+        yield [batch]
 
 
 class HDF5Writer:
@@ -157,7 +275,8 @@ class HDF5Writer:
     `attributes` describe the vectors and become attributes of the file; unfinished work with other
     attributes is not resumed. `done` counts the lines on disk. Where the file exists and a kill
     left only its directory of parts, `finished` is true. With `overwrite`, an existing file is
-    replaced when the new one is complete, and nothing is resumed.
+    replaced when the new one is complete, and nothing is resumed. With `identifiers`, the texts
+    are proteins, and these are their keys.
     """
 
     def __init__(
@@ -168,17 +287,21 @@ class HDF5Writer:
         dtype: str = "float32",
         forget_sentences: bool = False,
         sentence_keys: bool = False,
+        identifiers: Identifiers | None = None,
         overwrite: bool = False,
     ) -> None:
         if target.is_dir() or not target.name:
             raise InputError(f"{target}: is a folder; name a file")
         self._target, self._overwrite, self._dtype = target, overwrite, dtype
-        self._keys = _SentenceKeys() if sentence_keys else None
+        self._identifiers = identifiers
+        self._keys = _Keys() if sentence_keys or identifiers else None
+        self._pooled = "pooling" in attributes
         self._indexed = not forget_sentences and not sentence_keys
+        kind = "sentences" if sentence_keys else "identifiers" if identifiers else "numbers"
         self._attributes = {
             **attributes,
             "dtype": dtype,
-            "keys": "sentences" if sentence_keys else "numbers",
+            "keys": kind,
             "sentence_to_index": str(self._indexed),
         }
         ending = f".{os.getpid()}.partial" if overwrite else ".partial"
@@ -224,8 +347,9 @@ class HDF5Writer:
             for text in part.texts:
                 if text != next(texts, None):
                     raise InputError(
-                        f"line {self.done + 1} of the input is not the one that was embedded into "
-                        f"{self._target} before; delete {self._directory.path} to start again"
+                        f"{self._unit} {self.done + 1} of the input is not the one that was "
+                        f"embedded into {self._target} before; delete {self._directory.path} to "
+                        "start again"
                     )
                 self._count(text)
             state = part.state
@@ -235,7 +359,11 @@ class HDF5Writer:
         self, texts: list[str], arrays: list[Vectors], *, state: State | None = None
     ) -> None:
         """Add the next lines and their vectors; they are safe on disk when this returns."""
-        self._check_keys(texts)
+        try:
+            self._check_keys(texts)
+        except InputError:
+            self._clear()  # this input cannot be finished with such keys
+            raise
         contents = {
             "texts": np.frombuffer(json.dumps(texts).encode(), np.uint8),
             "words": np.array([array.shape[-2] for array in arrays]),
@@ -265,7 +393,12 @@ class HDF5Writer:
         for path in self._directory.parts():
             part = self._load(path)
             for text, array in zip(part.texts, part.arrays(), strict=True):
-                file.create_dataset(text if self._keys else str(number), data=array)
+                if self._pooled:
+                    array = array[..., 0, :]  # noqa: PLW2901
+                key = str(number) if self._keys is None else self._key(text)
+                dataset = file.create_dataset(key, data=array)
+                if self._identifiers:
+                    dataset.attrs["original_id"] = Protein.parse(text).original_id
                 if self._indexed:
                     index[text] = str(number)
                 number += 1
@@ -330,12 +463,23 @@ class HDF5Writer:
         self.done += 1
 
     def _check_keys(self, texts: list[str]) -> None:
+        if self._keys is None:
+            return
+        advice = "choose another identifier" if self._identifiers else "use line numbers as keys"
         for number, text in enumerate(texts, self.done + 1):
-            if self._keys is not None and (reason := self._keys.add(text)):
+            key = self._key(text)
+            if reason := self._keys.add(key):
                 raise InputError(
-                    f"line {number} ({text[:60]!r}) cannot be a key: {reason}; "
-                    "use line numbers as keys instead"
+                    f"{self._unit} {number} ({key[:60]!r}) cannot be a key: {reason}; "
+                    f"{advice} instead"
                 )
+
+    def _key(self, text: str) -> str:
+        return self._identifiers.of(Protein.parse(text)) if self._identifiers else text
+
+    @property
+    def _unit(self) -> str:
+        return "protein" if self._identifiers else "line"
 
 
 class _Part(NamedTuple):
@@ -351,23 +495,23 @@ class _Part(NamedTuple):
         return np.split(self.vectors, np.cumsum(self.words)[:-1], axis=-2)
 
 
-class _SentenceKeys:
-    """The sentences that are keys of an HDF5 file, where "/" makes groups and "." is no name."""
+class _Keys:
+    """The texts that are keys of an HDF5 file, where "/" makes groups and "." is no name."""
 
     def __init__(self) -> None:
         self._datasets: set[str] = set()
         self._groups: set[str] = set()
 
     def add(self, text: str) -> str | None:
-        """Add a sentence; returns the reason if it cannot be a key."""
+        """Add a text; returns the reason if it cannot be a key."""
         names = text.split("/")
         groups = {"/".join(names[:end]) for end in range(1, len(names))}
         if not all(names) or "." in names or "\0" in text:
             return "HDF5 has no such name"
         if text in self._datasets:
-            return "the sentence stands there twice"
+            return "it stands there twice"
         if text in self._groups or groups & self._datasets:
-            return "another sentence stands in its way"
+            return "another one stands in its way"
         self._datasets.add(text)
         self._groups |= groups
         return None

@@ -26,7 +26,7 @@ from elmokit.process_memory import drop_mapped_pages
 from elmokit.threads import using_threads
 from elmokit.vocab import TokenIndexer
 
-Layers = Literal["all", "top", "mean", "concat"] | int | Sequence[int] | ScalarMix
+Layers = Literal["all", "top", "mean", "sum", "concat"] | int | Sequence[int] | ScalarMix
 Directions = Literal["both", "forward", "backward"]
 
 logger = logging.getLogger(__name__)
@@ -222,7 +222,7 @@ class LayerSelection:
     layers: tuple[int, ...]
     directions: tuple[Direction, ...]
     boundaries: bool = False
-    combination: Literal["mean", "concat"] | ScalarMix | None = None
+    combination: Literal["mean", "sum", "concat"] | ScalarMix | None = None
 
     @classmethod
     def of(
@@ -236,7 +236,7 @@ class LayerSelection:
         """What the names and numbers stand for in a model of this shape."""
         top = config.num_layers
         numbers: Sequence[int]
-        combination: Literal["mean", "concat"] | ScalarMix | None = None
+        combination: Literal["mean", "sum", "concat"] | ScalarMix | None = None
         if isinstance(layers, ScalarMix):
             numbers, combination = range(top + 1), layers
             if len(layers.weights) != top + 1:
@@ -244,13 +244,13 @@ class LayerSelection:
                     f"a ScalarMix of {len(layers.weights)} layers, but the model has {top + 1}"
                 )
         elif isinstance(layers, str):
-            if layers not in ("all", "top", "mean", "concat"):
+            if layers not in ("all", "top", "mean", "sum", "concat"):
                 raise InputError(
-                    f"layers is {layers!r}, expected 'all', 'top', 'mean', 'concat', a number, a "
-                    "list of numbers or a ScalarMix"
+                    f"layers is {layers!r}, expected 'all', 'top', 'mean', 'sum', 'concat', a "
+                    "number, a list of numbers or a ScalarMix"
                 )
             numbers = [top] if layers == "top" else range(top + 1)
-            if layers == "mean" or layers == "concat":  # noqa: PLR1714  (mypy narrows this)
+            if layers == "mean" or layers == "sum" or layers == "concat":  # noqa: PLR1714  (mypy)
                 combination = layers
         else:
             numbers = (int(layers),) if isinstance(layers, Integral | int) else tuple(layers)
@@ -290,6 +290,9 @@ class LayerSelection:
         if self.combination == "mean":
             mean: Vectors = vectors.mean(0, keepdims=True)
             return mean
+        if self.combination == "sum":
+            total: Vectors = vectors.sum(0, keepdims=True)
+            return total
         if self.combination == "concat":
             return np.concatenate([*vectors], 1)[None]
         return _mixed(self.combination, vectors)[None]

@@ -22,6 +22,9 @@ from typed import failed, succeeded
         (["--tokenizer", "characters"], (3, 10, 12)),
         (["--precision", "int8"], (3, 4, 12)),
         (["--state", "carry", "--batch-size", "64", "--device", "cpu"], (3, 4, 12)),
+        (["--layers", "sum"], (4, 12)),
+        (["--pooling", "mean"], (3, 12)),
+        (["--top", "--pooling", "max"], (12,)),
     ],
 )
 def test_embed_writes_what_its_options_say(elmo, folder, tmp_path, options, shape):
@@ -38,6 +41,34 @@ def test_embed_writes_the_vectors_of_words(elmo, folder, loaded, text, tmp_path)
     with h5py.File(tmp_path / "out.hdf5") as file:
         for number, array in enumerate(expected):
             np.testing.assert_allclose(file[str(number)][...], array, atol=2e-6)
+
+
+def test_embed_takes_fasta_by_its_ending_or_by_an_option(elmo, folder, tmp_path):
+    proteins = tmp_path / "proteins.fa"
+    proteins.write_text(">sp|P12345|NAME x\nMKV\nla\n>other\nM\n")
+    (tmp_path / "proteins.txt").write_text(proteins.read_text())
+    target = tmp_path / "out.h5"
+    _, err, _ = elmo("embed", proteins, target, "-m", folder, "--layers", "sum")
+    assert err == f"{target}: 2 proteins\n"
+    with h5py.File(target) as file:
+        assert {name: file[name].shape for name in file} == {"P12345": (5, 12), "other": (1, 12)}
+    options = ["--pooling", "mean", "--id-field", "0", "--split-char", " "]
+    succeeded(
+        elmo(
+            "embed", tmp_path / "proteins.txt", tmp_path / "b.h5", "-m", folder, "--fasta", *options
+        )
+    )
+    with h5py.File(tmp_path / "b.h5") as file:
+        assert {name: file[name].shape for name in file} == {
+            "sp|P12345|NAME": (3, 12), "other": (3, 12),
+        }  # fmt: skip
+    succeeded(elmo("embed", proteins, tmp_path / "text.h5", "-m", folder, "--no-fasta"))
+    with h5py.File(tmp_path / "text.h5") as file:
+        assert file["0"].shape == (3, 2, 12)
+    new = tmp_path / "new.h5"
+    failed(elmo("embed", proteins, new, "-m", folder, "--id-field", "1,2"), "id_field is '1,2'")
+    failed(elmo("embed", proteins, new, "-m", folder, "--id-field", "1"), "'other' has no part 1")
+    failed(elmo("embed", proteins, new, "-m", folder, "--tokenizer", "moses"), "not for FASTA", 2)
 
 
 def test_encode_prints_rows_or_writes_a_file(elmo, folder, loaded, text, tmp_path):

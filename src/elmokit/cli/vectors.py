@@ -21,14 +21,18 @@ from elmokit.cli.options import (
     takes_model,
     tell,
 )
+from elmokit.fasta import Identifiers, is_fasta
 
 
+@takes_choices(pooling=pooling_names)
 @resumable("run the same command again to go on after the last sentence written")
 @takes_model("state", "precision", "tokens_per_batch")
 def embed(
     source: Annotated[
         str,
-        typer.Argument(metavar="INPUT", help="A file with a sentence on each line; - is stdin."),
+        typer.Argument(
+            metavar="INPUT", help="A file with a sentence on each line, or FASTA; - is stdin."
+        ),
     ],
     load: Load,
     target: Annotated[
@@ -38,8 +42,9 @@ def embed(
     layers: Annotated[
         str,
         typer.Option(
-            metavar="all|top|mean|NUMBERS",
-            help="Which layers to write; several numbers between commas, such as 0,2.",
+            metavar="all|top|mean|sum|concat|NUMBERS",
+            help="Which layers to write, or their mean, sum, or all end to end; several numbers "
+            "between commas, such as 0,2.",
         ),
     ] = "all",
     all_layers: Annotated[
@@ -52,6 +57,13 @@ def embed(
         bool,
         typer.Option("--average", help="The mean of the layers (words, dim), as --layers mean."),
     ] = False,
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="Write one vector for each line or protein, pooled from those of its words.",
+            show_default=False,
+        ),
+    ] = None,
     dtype: Annotated[
         Literal["float32", "float16"], typer.Option(help="Precision of the numbers in the file.")
     ] = "float32",
@@ -74,15 +86,40 @@ def embed(
         bool,
         typer.Option("--use-sentence-keys", help="Use each sentence, not its number, as its key."),
     ] = False,
+    fasta: Annotated[
+        bool | None,
+        typer.Option(
+            "--fasta/--no-fasta",
+            help="INPUT is FASTA: each residue is a word, and identifiers are keys. It may be a "
+            "folder of such files.",
+            show_default="if it ends in .fasta, .fa or the like",
+            rich_help_panel="Proteins",
+        ),
+    ] = None,
+    id_field: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER|md5",
+            help="The part of the header that is the identifier, from 0; -1 is the whole header, "
+            "md5 the hash of the sequence.",
+            show_default="1, or the first word if there is none",
+            rich_help_panel="Proteins",
+        ),
+    ] = None,
+    split_char: Annotated[
+        str,
+        typer.Option(help="What stands between parts of a header.", rich_help_panel="Proteins"),
+    ] = "|",
     text: Text = None,
 ) -> None:
-    """Embed the words of each sentence and write an HDF5 file, with one dataset for each line.
+    """Embed the words of each sentence, or the residues of each protein, and write an HDF5 file.
 
-    If it is interrupted, run the same command again to go on. With --text, give OUTPUT alone.
+    It has one dataset for each line or protein. If it is interrupted, run the same command again
+    to go on. With --text, give OUTPUT alone.
 
     Example: elmo embed sentences.txt vectors.hdf5 --layers mean
     """
-    from elmokit.file_embedding import embed_file  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.file_embedding import embed_fasta, embed_file  # noqa: PLC0415  (takes seconds)
 
     given: str | None = source
     if text and target is None:
@@ -93,12 +130,29 @@ def embed(
     chosen = [name for name, given in flags.items() if given] or [layers]
     if len(chosen) > 1 or (layers != "all" and chosen != [layers]):
         raise typer.BadParameter("choose one of --all, --top, --average and --layers")
+    if given is not None and (is_fasta(given) if fasta is None else fasta):
+        if tokenizer != "spaces" or use_sentence_keys:
+            raise typer.BadParameter(
+                "--tokenizer and --use-sentence-keys are not for FASTA; give --no-fasta for text"
+            )
+        count = embed_fasta(
+            load(),
+            given,
+            target,
+            layers=parse_layers(chosen[0]),
+            pooling=pooling,
+            dtype=dtype,
+            identifiers=Identifiers(_as_number(id_field), split_char),
+        )
+        tell(f"{target}: {count:,} proteins")
+        return
     with lines_of(given, text) as lines:
         count = embed_file(
             load(),
             lines,
             target,
             layers=parse_layers(chosen[0]),
+            pooling=pooling,
             dtype=dtype,
             tokenizer=tokenizer,
             batch_size=batch_size,
@@ -107,6 +161,13 @@ def embed(
             total=count_lines(given, text),
         )
     tell(f"{target}: {count:,} sentences")
+
+
+def _as_number(text: str | None) -> int | str | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return text
 
 
 @takes_choices(pooling=pooling_names)
