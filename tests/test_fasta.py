@@ -191,7 +191,7 @@ def test_two_proteins_of_one_identifier_are_refused_before_any_work(model, fasta
 def test_an_identifier_that_is_no_key_leaves_nothing_behind(model, fasta, tmp_path):
     fasta.write_text(">sp|Q9|x\nM\n>sp|Q9/1|x\nM\n")
     with pytest.raises(
-        InputError, match=r"protein 2 \('Q9/1'\) cannot be a key: another one stand"
+        InputError, match=r"protein 2 \('Q9/1'\) cannot be a key: it and an earlier"
     ):
         elmokit.embed_fasta(model, fasta, tmp_path / "out.h5")
     assert os.listdir(tmp_path) == ["proteins.fasta"]
@@ -208,7 +208,7 @@ def test_stdin_is_read_once(model, tmp_path, monkeypatch):
     assert datasets(tmp_path / "out.h5").keys() == PROTEINS.keys()
     monkeypatch.setattr("sys.stdin", Stdin(">a\nM\n>a\nK\n"))
     with pytest.raises(
-        InputError, match=r"protein 2 \('a'\) cannot be a key: it stands there twic"
+        InputError, match=r"protein 2 \('a'\) cannot be a key: it is the key of an earl"
     ):
         elmokit.embed_fasta(model, "-", tmp_path / "twice.h5")
     assert os.listdir(tmp_path) == ["out.h5"]

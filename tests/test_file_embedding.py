@@ -97,12 +97,12 @@ def test_sentences_can_be_forgotten_or_be_keys(model, tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["a", "b", "a"], "line 3 .'a'. cannot be a key: it stands there twice"),
-        (["a", ""], "line 2 .''. cannot be a key: HDF5 has no such name"),
-        (["."], "HDF5 has no such name"),
-        (["a", "a/b"], "line 2 .'a/b'. cannot be a key: another one stands in its way"),
-        (["a/b", "a"], "another one stands in its way"),
-        (["a\0b"], "HDF5 has no such name"),
+        (["a", "b", "a"], "line 3 .'a'. cannot be a key: it is the key of an earlier one"),
+        (["a", ""], "line 2 .''. cannot be a key: HDF5 allows no such name"),
+        (["."], "HDF5 allows no such name"),
+        (["a", "a/b"], "line 2 .'a/b'. cannot be a key: it and an earlier key"),
+        (["a/b", "a"], "it and an earlier key"),
+        (["a\0b"], "HDF5 allows no such name"),
     ],
 )
 def test_a_sentence_that_cannot_be_a_key_is_named(model, tmp_path, lines, message):

@@ -507,11 +507,11 @@ class _Keys:
         names = text.split("/")
         groups = {"/".join(names[:end]) for end in range(1, len(names))}
         if not all(names) or "." in names or "\0" in text:
-            return "HDF5 has no such name"
+            return "HDF5 allows no such name"
         if text in self._datasets:
-            return "it stands there twice"
+            return "it is the key of an earlier one"
         if text in self._groups or groups & self._datasets:
-            return "another one stands in its way"
+            return "it and an earlier key cannot be in one HDF5 file"
         self._datasets.add(text)
         self._groups |= groups
         return None

@@ -324,7 +324,7 @@ def test_sentences_can_be_keys_or_left_out(embedder, tmp_path):
         assert file["c / d"].shape == (3, 3, 12)
     with embed_lines(embedder, tmp_path, ["a b"], forget_sentences=True) as file:
         assert set(file) == {"0"}
-    with pytest.raises(elmokit.InputError, match=r"line 2 .* the sentence stands there twice"):
+    with pytest.raises(elmokit.InputError, match=r"line 2 .* it is the key of an earlier one"):
         embed_lines(embedder, tmp_path, ["a", "a"], use_sentence_keys=True)
 
 
