@@ -1,5 +1,6 @@
 import json
 import os
+import tarfile
 import zipfile
 
 import numpy as np
@@ -131,12 +132,14 @@ def test_a_url_is_looked_up_among_the_users_files(folder, monkeypatch):
 
 
 def test_an_empty_folder_is_refused(tmp_path):
-    refused(r"no options file .*; found nothing\. Expected an elmokit folder", tmp_path)
+    refused(r"no model here; found nothing\. Expected .* elmokit: config.json, mo", tmp_path)
 
 
 def test_a_folder_with_two_models_is_refused(folder):
     (folder / "other.hdf5").write_bytes((folder / "weights.hdf5").read_bytes())
-    refused("more than one weights file .*: other.hdf5, weights.hdf5; give the two files", folder)
+    refused(
+        "more than one weights file: other.hdf5, weights.hdf5; give options and weights", folder
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +147,7 @@ def test_a_folder_with_two_models_is_refused(folder):
     [
         (b"", "this is an empty file"),
         (b"\x80\x04\x95", "this is a pickle, expected a folder"),
-        (b"\x1f\x8b\x08\x00", "this is a gzip archive"),
+        (b"\x1f\x8b\x08\x00", "cannot be unpacked"),
         (b"\x00\x01\x02", "this is a binary file of another kind"),
     ],
 )
@@ -176,7 +179,7 @@ def test_a_zip_bomb_is_refused(tmp_path):
     ):
         for _ in range(80):
             member.write(bytes(2**20))
-    refused("bomb.zip: declares 83,886,080 bytes in a file of", path)
+    refused("bomb.zip: declares 83,886,080 bytes or more in 1 files, but has", path)
 
 
 def test_a_zip_of_two_models_is_refused(folder, tmp_path):
@@ -185,7 +188,26 @@ def test_a_zip_of_two_models_is_refused(folder, tmp_path):
         for language in ("en", "de"):
             archive.write(folder / "options.json", f"{language}/options.json")
             archive.write(folder / "weights.hdf5", f"{language}/weights.hdf5")
-    refused("two.zip: has two files called options.json; unpack it", path)
+    refused("two.zip: has 2 models, in de, en; unpack it", path)
+
+
+@pytest.mark.parametrize("packing", ["", "gz", "bz2", "xz"])
+def test_a_model_in_a_tar_archive_is_found_in_its_folder(folder, tmp_path, packing):
+    path = tmp_path / "model.tar"
+    with tarfile.open(path, f"w:{packing}") as archive:
+        archive.add(folder, "../slovenian/elmo")
+    assert_same_model([path], folder)
+    assert not (tmp_path.parent / "slovenian").exists()
+
+
+def test_links_in_an_archive_are_not_followed(folder, tmp_path):
+    path = tmp_path / "model.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.add(folder / "options.json", "options.json")
+        link = tarfile.TarInfo("weights.hdf5")
+        link.type, link.linkname = tarfile.SYMTYPE, str(folder / "weights.hdf5")
+        archive.addfile(link)
+    refused("model.tar: no weights file", path)
 
 
 def test_what_macos_adds_to_a_zip_is_ignored(folder, tmp_path):
@@ -254,7 +276,7 @@ def ours(folder, tmp_path):
 
 def test_a_missing_weights_file_is_refused(ours):
     (ours / "model.safetensors").unlink()
-    refused("no options file", ours)
+    refused(r"no weights \(model.safetensors\), which a model of the format elmokit has", ours)
 
 
 def test_integer_weights_are_refused(ours):

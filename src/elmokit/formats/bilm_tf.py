@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from elmokit.errors import ConfigError, FormatError, InputError
+from elmokit.formats.model_format import register_format
 from elmokit.formats.options_json import Options, read_options, write_options
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.bilm import BiLM, LanguageModel
@@ -24,7 +25,27 @@ Array = npt.NDArray[np.float32]
 _MAX_EXPANSION = 20
 
 
-def read_bilm_tf(options: Path, weights: Path, *, tokenizer: str | None = None) -> Pretrained:
+_OPTIONS, _WEIGHTS = ("*options*.json",), ("*.hdf5", "*.h5")
+
+
+@register_format("bilm-tf", {"options file": _OPTIONS, "weights file": _WEIGHTS}, ("vocab.txt",))
+def read_bilm_tf_folder(folder: Path, tokenizer: str | None = None) -> Pretrained:
+    """The model in a folder with one options and one weights file."""
+    options = _single_file(folder, "options file", _OPTIONS)
+    return read_bilm_tf(options, _single_file(folder, "weights file", _WEIGHTS), tokenizer)
+
+
+def _single_file(folder: Path, kind: str, patterns: tuple[str, ...]) -> Path:
+    paths = sorted(path for pattern in patterns for path in folder.glob(pattern))
+    if len(paths) > 1:
+        names = ", ".join(path.name for path in paths)
+        raise FormatError(
+            f"{folder}: more than one {kind}: {names}; give options and weights by name"
+        )
+    return paths[0]
+
+
+def read_bilm_tf(options: Path, weights: Path, tokenizer: str | None = None) -> Pretrained:
     """The model in an options and a weights file, with the vocab.txt beside it if needed."""
     description = read_options(options)
     with _explaining_hdf5_errors(weights), h5py.File(weights, "r") as file:

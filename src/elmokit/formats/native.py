@@ -13,6 +13,7 @@ from torch import Tensor
 
 from elmokit.atomic import write_atomically
 from elmokit.errors import FormatError
+from elmokit.formats.model_format import register_format
 from elmokit.formats.pretrained import (
     Pretrained,
     config_fields,
@@ -62,7 +63,10 @@ class _Description:
         return AdaptiveSoftmax(self.softmax_words, self.bilm.projection_size, self.softmax_cutoffs)
 
 
-def read_native(folder: Path, *, tokenizer: str | None = None) -> Pretrained:
+@register_format(
+    "elmokit", {"configuration": (CONFIG,), "weights": (WEIGHTS,)}, (VOCABULARY, CARD, "*.json")
+)
+def read_native(folder: Path, tokenizer: str | None = None) -> Pretrained:
     """The model in a folder that `write_native` wrote."""
     description = _read_description(folder / CONFIG)
     with torch.device("meta"):

@@ -11,8 +11,6 @@ from elmokit.errors import FormatError
 from elmokit.model.bilm import LanguageModel
 from elmokit.model_config import BiLMConfig
 from elmokit.tokenizers import check_tokenizer
-
-# The published English models were trained on text that Moses had tokenized.
 from elmokit.vocab import CharacterIndexer, TokenIndexer, Vocabulary, WordIndexer
 
 # The published English models were trained on text that Moses had tokenized.
