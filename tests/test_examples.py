@@ -39,7 +39,8 @@ def test_demo_separates_senses_and_writes_vectors(run, tmp_path):
     assert (tmp_path / "demo.hdf5").exists()
     assert output.splitlines()[-1].endswith("elmo serve, and open http://127.0.0.1:8000")
     parameters = signature(serve).parameters
-    assert (parameters["host"].default, parameters["port"].default) == ("127.0.0.1", 8000)
+    defaults = [parameters[name].default.default for name in ("host", "port")]
+    assert defaults == ["127.0.0.1", 8000]
 
 
 def test_gallery_redraws_the_pictures_of_the_page(run, tmp_path, monkeypatch):

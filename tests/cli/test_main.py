@@ -115,16 +115,15 @@ def test_the_version_is_printed(elmo):
 
 def test_the_options_of_load_have_its_defaults():
     defaults = inspect.signature(elmokit.load).parameters
-    for name, (_, default) in options._LOAD_OPTIONS.items():
+    for name in get_type_hints(options._LoadOptions):
         if name != "model":
-            assert defaults[name].default == default, name
+            assert defaults[name].default == getattr(options._LoadOptions, name).default, name
 
 
 def test_states_and_precisions_are_those_of_load():
-    hints = get_type_hints(elmokit.load)
+    hints, of_load = get_type_hints(options._LoadOptions), get_type_hints(elmokit.load)
     for name in ("state", "precision"):
-        choices, _ = get_args(options._LOAD_OPTIONS[name][0])
-        assert get_args(choices) == get_args(hints[name])
+        assert get_args(hints[name]) == get_args(of_load[name])
 
 
 @pytest.mark.parametrize("module", ["elmokit", "elmokit.cli"])
@@ -167,7 +166,7 @@ def test_ctrl_c_exits_with_130(elmo, command, how, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("elmokit.load", interrupt, raising=False)
-    monkeypatch.setattr("elmokit.toml_settings.read_settings", interrupt)
+    monkeypatch.setattr("elmokit.cli.tasks.read_settings", interrupt)
     _, err, code = elmo(*command)
     assert code == 130
     assert err.startswith(how)

@@ -12,9 +12,9 @@ from fastapi import APIRouter, Request
 import elmokit
 from elmokit.search.index import Index
 from elmokit.server.app_resources import AppResources, load_tasks, read_layer_weights
-from elmokit.server.limits import Limits, TokenizedTexts
+from elmokit.server.limits import Limits
 from elmokit.server.middleware import CONTEXT
-from elmokit.server.model_calls import ModelCall
+from elmokit.server.model_calls import ModelCall, TokenizedTexts
 from elmokit.server.uvicorn_server import listening
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import InputError
-from elmokit.server.limits import TokenizedTexts
-from elmokit.server.model_calls import ModelCall, run_calls
+from elmokit.server.model_calls import ModelCall, TokenizedTexts, run_calls
 from waiting import wait_until
 
 SENTENCES = [[f"word{k}" for k in range(length)] for length in (1, 9, 3, 3, 17, 2, 30, 5)]

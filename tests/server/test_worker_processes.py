@@ -14,8 +14,7 @@ import pytest
 from elmokit import errors
 from elmokit.server import worker_processes as worker_pools
 from elmokit.server.batcher import PendingRequest, RequestQueue
-from elmokit.server.limits import TokenizedTexts
-from elmokit.server.model_calls import ModelCall, embed_call, score_call
+from elmokit.server.model_calls import ModelCall, TokenizedTexts, embed_call, score_call
 from elmokit.server.worker_processes import WorkerPool, default_num_workers
 from waiting import is_running, wait_until
 

@@ -6,18 +6,18 @@ import sys
 import warnings
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from elmokit import __version__
 from elmokit.cli.lm import evaluate, predict, score
 from elmokit.cli.models import convert, export, info
-from elmokit.cli.options import ElmoGroup, StoppedError, add_command, group
+from elmokit.cli.options import ElmoCommand, ElmoGroup, StoppedError, add_command, group, option
 from elmokit.cli.pretraining import prepare, pretrain
 from elmokit.cli.search import index, plot, search
 from elmokit.cli.serve import serve
-from elmokit.cli.tasks import apply, layer_weights, probe, train, wsd
+from elmokit.cli.tasks import ApplyCommand, apply, layer_weights, probe, train, wsd
 from elmokit.cli.vectors import embed, encode
 from elmokit.errors import ElmokitError
 
@@ -61,7 +61,8 @@ for panel, commands in _GROUPS.items():
         if isinstance(command, typer.Typer):
             app.add_typer(command, rich_help_panel=panel)
         else:
-            add_command(app, command, panel=panel)
+            cls = ApplyCommand if command is apply else ElmoCommand
+            add_command(app, command, panel=panel, cls=cls)
 
 
 def _print_version(wanted: bool) -> None:
@@ -72,16 +73,9 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            metavar="",
-            help="Print the version.",
-            callback=_print_version,
-            is_eager=True,
-        ),
-    ] = False,
+    version: bool = option(
+        "Print the version.", False, "--version", metavar="", callback=_print_version, is_eager=True
+    ),
 ) -> None:
     pass
 

@@ -3,17 +3,19 @@
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
 import elmokit
 from elmokit.cli.options import (
-    AsJson,
+    AS_JSON,
+    SOURCE,
+    TEXT,
     Load,
-    Source,
-    Text,
+    argument,
     lines_of,
+    option,
     print_facts,
     takes_model,
     tell,
@@ -29,12 +31,11 @@ _COLUMNS = ("words", "unknown", "forward", "backward", "perplexity", "sentence")
 @takes_model("tokenizer", "state", "precision", "tokens_per_batch")
 def score(
     load: Load,
-    source: Source = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print a line of JSON with the log-probability of each word."),
-    ] = False,
-    text: Text = None,
+    source: str | None = SOURCE,
+    as_json: bool = option(
+        "Print a line of JSON with the log-probability of each word.", False, "--json"
+    ),
+    text: list[str] | None = TEXT,
 ) -> None:
     """Print for each sentence how probable the language model finds it.
 
@@ -54,25 +55,17 @@ def score(
 @takes_model("tokenizer", "state", "precision", "tokens_per_batch")
 def evaluate(
     load: Load,
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[MODEL] FILE",
-            help="A model folder or zip, or a folder that elmo train made; then a text file, or "
-            "labelled examples for a trained head. - is stdin.",
-            show_default=False,
-        ),
-    ] = None,
-    per_sentence: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A .tsv file to write, with the columns of elmo score.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: AsJson = False,
-    text: Text = None,
+    names: list[str] | None = argument(
+        "[MODEL] FILE",
+        "A model folder or zip, or a folder that elmo train made; then a text file, or labelled "
+        "examples for a trained head. - is stdin.",
+        None,
+    ),
+    per_sentence: Path | None = option(
+        "A .tsv file to write, with the columns of elmo score.", metavar="FILE"
+    ),
+    as_json: bool = AS_JSON,
+    text: list[str] | None = TEXT,
 ) -> None:
     """Measure how well a model predicts a text, or how well a trained head does its task.
 
@@ -99,55 +92,28 @@ def evaluate(
         "unknown": result.unknown,
         "predictions": result.predictions,
     }
-    if as_json:
-        typer.echo(json.dumps(facts))
-    else:
-        print_facts(facts)
+    print_facts(facts, as_json=as_json)
 
 
 @takes_model("tokenizer", "state", "precision")
 def predict(
     load: Load,
-    source: Source = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="How many words to print.")] = 10,
-    previous: Annotated[
-        bool, typer.Option("--previous", help="Predict the words before the text.")
-    ] = False,
-    fill: Annotated[
-        bool, typer.Option("--fill", help="Predict the words for each ___ in the text.")
-    ] = False,
-    sample: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Write this many random sentences that continue the text.",
-            show_default=False,
-        ),
-    ] = None,
-    temperature: Annotated[
-        float,
-        typer.Option(
-            min=0, help="With --sample: below 1 safer, above 1 bolder, 0 always the likeliest word."
-        ),
-    ] = 1.0,
-    top_k: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="With --sample: choose among this many likeliest words.", show_default="all"
-        ),
-    ] = None,
-    max_words: Annotated[
-        int, typer.Option(min=1, help="With --sample: how many words to add at most.")
-    ] = 50,
-    seed: Annotated[int, typer.Option(help="With --sample: the seed of the random choice.")] = 0,
-    special_tokens: Annotated[
-        bool,
-        typer.Option("--special-tokens", help="Keep <S>, </S> and <UNK> among the predictions."),
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON for each text.")
-    ] = False,
-    text: Text = None,
+    source: str | None = SOURCE,
+    k: int = option("How many words to print.", 10, "-k", min=1),
+    previous: bool = option("Predict the words before the text.", False),
+    fill: bool = option("Predict the words for each ___ in the text.", False),
+    sample: int | None = option("Write this many random sentences that continue the text.", min=1),
+    temperature: float = option(
+        "With --sample: below 1 safer, above 1 bolder, 0 always the likeliest word.", 1.0, min=0
+    ),
+    top_k: int | None = option(
+        "With --sample: choose among this many likeliest words.", min=1, show_default="all"
+    ),
+    max_words: int = option("With --sample: how many words to add at most.", 50, min=1),
+    seed: int = option("With --sample: the seed of the random choice.", 0),
+    special_tokens: bool = option("Keep <S>, </S> and <UNK> among the predictions.", False),
+    as_json: bool = option("Print a line of JSON for each text.", False, "--json"),
+    text: list[str] | None = TEXT,
 ) -> None:
     """Predict the words after a text, before it or in its gaps, or write random sentences.
 

@@ -1,18 +1,19 @@
 """Commands about model files: info, convert and export."""
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
 import elmokit
 from elmokit.cli.options import (
-    AsJson,
+    AS_JSON,
+    TEXT,
+    TOKENIZER,
     Load,
-    Text,
-    Tokenizer,
+    argument,
     lines_of,
+    option,
     print_facts,
     takes_model,
     tell,
@@ -25,15 +26,13 @@ if TYPE_CHECKING:
 @takes_model()
 def info(
     load: Load,
-    names: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            metavar="[MODEL...]",
-            help="A model folder or zip; or an options file and a weights file.",
-            show_default="the English model in the package",
-        ),
-    ] = None,
-    as_json: AsJson = False,
+    names: list[Path] | None = argument(
+        "[MODEL...]",
+        "A model folder or zip; or an options file and a weights file.",
+        None,
+        show_default="the English model in the package",
+    ),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Show what a model is: its sizes, parameters, layers, vocabulary and fingerprint.
 
@@ -72,28 +71,16 @@ def info(
             "activation": characters.activation,
             "highway layers": characters.highway_layers,
         }
-    if as_json:
-        typer.echo(json.dumps(facts))
-    else:
-        print_facts(facts, width=20)
+    print_facts(facts, as_json=as_json, width=20)
 
 
 def convert(
-    source: Annotated[
-        Path, typer.Argument(metavar="FROM", help="A model folder, a zip or an options file.")
-    ],
-    target: Annotated[Path, typer.Argument(metavar="TO", help="The folder to write.")],
-    weights: Annotated[
-        Path | None,
-        typer.Option(help="The weights file, if FROM is an options file.", show_default=False),
-    ] = None,
-    format: Annotated[
-        Literal["elmokit", "bilm-tf"], typer.Option(help="The format to write.")
-    ] = "elmokit",
-    tokenizer: Tokenizer = None,
-    half: Annotated[
-        bool, typer.Option("--half", help="Write float16 numbers: half the size, not exact.")
-    ] = False,
+    source: Path = argument("FROM", "A model folder, a zip or an options file."),
+    target: Path = argument("TO", "The folder to write."),
+    weights: Path | None = option("The weights file, if FROM is an options file."),
+    format: Literal["elmokit", "bilm-tf"] = option("The format to write.", "elmokit"),
+    tokenizer: str | None = TOKENIZER,
+    half: bool = option("Write float16 numbers: half the size, not exact.", False),
 ) -> None:
     """Convert a model without loss, from bilm-tf's files to an elmokit folder or back.
 
@@ -106,24 +93,17 @@ def convert(
 @takes_model("tokenizer", "state")
 def export(
     load: Load,
-    what: Annotated[
-        Literal["softmax", "words", "states"],
-        typer.Argument(metavar="WHAT", help="What to export: softmax, words or states."),
-    ],
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="INPUT",
-            help="For words: a file with a word on each line, instead of the vocabulary. For "
-            "states: a file of texts. - is stdin.",
-            show_default=False,
-        ),
-    ] = None,
-    target: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="The file to write.", show_default=False),
-    ] = None,
-    text: Text = None,
+    what: Literal["softmax", "words", "states"] = argument(
+        "WHAT", "What to export: softmax, words or states."
+    ),
+    source: str | None = argument(
+        "INPUT",
+        "For words: a file with a word on each line, instead of the vocabulary. For states: a file "
+        "of texts. - is stdin.",
+        None,
+    ),
+    target: Path | None = option("The file to write.", None, "--out", "-o"),
+    text: list[str] | None = TEXT,
 ) -> None:
     """Export the softmax weights, the context-free vectors of words, or the LSTM states.
 

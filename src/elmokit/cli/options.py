@@ -4,154 +4,92 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    Literal,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
-from typer.models import OptionInfo, ParameterInfo
+from typer.models import OptionInfo
 
 import elmokit
 from elmokit.errors import InputError
 from elmokit.files import COMPRESSED_SIGNATURES, STDIN, TextFile, read_lines
+from elmokit.pooling import POOLINGS
 from elmokit.tokenizers import TOKENIZERS
 
 if TYPE_CHECKING:
     from elmokit.embedder import Embedder
 
-Command = Callable[..., None]
+    PoolingName = str
+else:
+    PoolingName = Literal[tuple(POOLINGS)]
 
+Command = Callable[..., None]
+Load = functools.partial["Embedder"]  # loads the model that the options name, its `keywords`
+
+
+def _escaped(text: str) -> str:
+    """Text whose square brackets rich shows, instead of reading them as markup."""
+    return text.replace("[", r"\[")
+
+
+def option(help: str, default: Any = None, *names: str, **shown: Any) -> Any:
+    """An option, as the default of its parameter; `shown` are further settings of `typer.Option`.
+
+    A parameter of type bool is a flag without a --no- form, unless `names` has one.
+    """
+    shown.setdefault("show_default", default is not None)
+    return typer.Option(default, *names, help=_escaped(help), **shown)
+
+
+def argument(metavar: str, help: str, default: Any = ..., **shown: Any) -> Any:
+    """An argument, as the default of its parameter."""
+    shown.setdefault("show_default", default is not None)
+    return typer.Argument(default, metavar=metavar, help=_escaped(help), **shown)
+
+
+CORPUS_HELP = "Files, folders or quoted globs, plain or packed (.gz, .xz, .zst); - is stdin."
 TOKENIZER_NAMES = "|".join(TOKENIZERS)
 
-Source = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="INPUT", help="A file with a text on each line; - is stdin.", show_default=False
-    ),
-]
-Text = Annotated[
-    list[str] | None,
-    typer.Option(help="A text given here instead of INPUT; may be repeated.", show_default=False),
-]
-Tokenizer = Annotated[
-    str | None,
-    typer.Option(
-        metavar=TOKENIZER_NAMES,
-        help="How raw text is split into sentences and words.",
-        show_default="as the model's training text was",
-    ),
-]
-Device = Annotated[str, typer.Option(metavar="cpu|cuda|cuda:N|mps", help="Where to compute.")]
-Layers = Annotated[
-    str,
-    typer.Option(
-        metavar="mean|top|concat|NUMBER",
-        help="Which layers: their mean, the top one, all of them end to end, or one by its number.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-CORPUS_HELP = "Files, folders or quoted globs, plain or packed (.gz, .xz, .zst); - is stdin."
+SOURCE = argument("INPUT", "A file with a text on each line; - is stdin.", None)
+TEXT = option("A text given here instead of INPUT; may be repeated.")
+TOKENIZER = option(
+    "How raw text is split into sentences and words.",
+    metavar=TOKENIZER_NAMES,
+    show_default="as the model's training text was",
+)
+DEVICE = option("Where to compute.", "cpu", metavar="cpu|cuda|cuda:N|mps")
+AS_JSON = option("Print JSON.", False, "--json")
 
-# The options of `elmokit.load`, each written once for all commands that load a model.
-_LOAD_OPTIONS: dict[str, tuple[Any, Any]] = {
-    "model": (
-        Annotated[
-            list[Path] | None,
-            typer.Option(
-                "--model",
-                "-m",
-                metavar="MODEL",
-                help="A model folder or zip; for an options file and a weights file, give it "
-                "twice.",
-                show_default="the English model in the package",
-                rich_help_panel="Model",
-            ),
-        ],
-        None,
-    ),
-    "tokenizer": (
-        Annotated[
-            str | None,
-            typer.Option(
-                metavar=TOKENIZER_NAMES,
-                help="How raw text is split into sentences and words.",
-                show_default="as the model's training text was",
-                rich_help_panel="Model",
-            ),
-        ],
-        None,
-    ),
-    "state": (
-        Annotated[
-            Literal["zero", "carry", "warm"],
-            typer.Option(
-                help="The LSTM state at the start of a sentence: zero, carried over from the "
-                "sentence before, or the same warm state for every sentence.",
-                rich_help_panel="Model",
-            ),
-        ],
+
+class _LoadOptions:
+    """The options of `elmokit.load`, each written once for all commands that load a model."""
+
+    model: list[Path] | None = option(
+        "A model folder or zip; for an options file and a weights file, give it twice.",
+        None, "--model", "-m", metavar="MODEL", show_default="the English model in the package",
+    )  # fmt: skip
+    tokenizer: str | None = TOKENIZER
+    state: Literal["zero", "carry", "warm"] = option(
+        "The LSTM state at the start of a sentence: zero, carried over from the sentence before, "
+        "or the same warm state for every sentence.",
         "zero",
-    ),
-    "precision": (
-        Annotated[
-            Literal["float32", "half", "int8"],
-            typer.Option(
-                help="Precision of the LSTM weights: float32 is exact, the others are faster.",
-                rich_help_panel="Model",
-            ),
-        ],
-        "float32",
-    ),
-    "device": (
-        Annotated[
-            str,
-            typer.Option(
-                metavar="cpu|cuda|cuda:N|mps", help="Where to compute.", rich_help_panel="Model"
-            ),
-        ],
-        "cpu",
-    ),
-    "tokens_per_batch": (
-        Annotated[
-            int,
-            typer.Option(
-                min=1,
-                help="How many words are computed together; more is faster and takes more memory.",
-                rich_help_panel="Model",
-            ),
-        ],
-        4096,
-    ),
-    "threads": (
-        Annotated[
-            int | None,
-            typer.Option(
-                min=1,
-                help="How many threads compute.",
-                show_default="one for each CPU that may be used",
-                rich_help_panel="Model",
-            ),
-        ],
-        None,
-    ),
-}
-
-
-# Loads the model that the options name; `keywords` are the options.
-Load = functools.partial["Embedder"]
+    )
+    precision: Literal["float32", "half", "int8"] = option(
+        "Precision of the LSTM weights: float32 is exact, the others are faster.", "float32"
+    )
+    device: str = DEVICE
+    tokens_per_batch: int = option(
+        "How many words are computed together; more is faster and takes more memory.", 4096, min=1
+    )
+    threads: int | None = option(
+        "How many threads compute.", min=1, show_default="one for each CPU that may be used"
+    )
 
 
 def takes_model(*names: str) -> Callable[[Command], Command]:
@@ -159,27 +97,21 @@ def takes_model(*names: str) -> Callable[[Command], Command]:
 
     Every command has --model, --device and --threads.
     """
-    wanted = ("model", *(n for n in _LOAD_OPTIONS if n in (*names, "device", "threads")))
+    wanted = {"model", "device", "threads", *names}
+    hints = {name: hint for name, hint in get_type_hints(_LoadOptions).items() if name in wanted}
 
     def decorate(command: Command) -> Command:
-        signature = inspect.signature(command)
-        own = [p for p in signature.parameters.values() if p.name != "load"]
-        added = [
-            inspect.Parameter(
-                name,
-                inspect.Parameter.KEYWORD_ONLY,
-                default=_LOAD_OPTIONS[name][1],
-                annotation=_LOAD_OPTIONS[name][0],
-            )
-            for name in wanted
-        ]
-
         @functools.wraps(command)
         def wrapper(**given: Any) -> None:
-            options = {name: given.pop(name) for name in wanted}
+            options = {name: given.pop(name) for name in hints}
             command(**given, load=functools.partial(_load, **options))
 
-        return _with_parameters(wrapper, [*own, *added])
+        added = []
+        for name, hint in hints.items():
+            info = copy(getattr(_LoadOptions, name))
+            info.rich_help_panel = "Model"
+            added.append(_parameter(name, hint, info))
+        return _with_parameters(wrapper, [*_parameters(command, without="load"), *added])
 
     return decorate
 
@@ -199,105 +131,45 @@ def parse_layers(text: str) -> Any:
     return int(text) if len(numbers) == 1 else [int(number) for number in numbers]
 
 
-def takes_settings(
-    default: Callable[[], Any], *, without: Container[str] = ()
-) -> Callable[[Command], Command]:
+def takes_settings(record: Any, *, without: Container[str] = ()) -> Callable[[Command], Command]:
     """Give a command an option for every setting of a dataclass, as one argument `given`.
 
-    `given` maps the names that were typed to values as a TOML file has them.
+    `given` maps the names that were typed to values as a TOML file has them. The defaults are
+    those of `record`.
     """
-
-    def decorate(command: Command) -> Command:
-        def complete() -> Command:
-            record = default()
-            names = [f.name for f in fields(record) if f.name not in without]
-
-            @functools.wraps(command)
-            def wrapper(**given: Any) -> None:
-                typed = {n: _as_toml(v) for n in names if (v := given.pop(n)) is not None}
-                command(**given, given=typed)
-
-            own = [p for p in inspect.signature(command).parameters.values() if p.name != "given"]
-            return _with_parameters(wrapper, [*own, *_settings_parameters(record, names)])
-
-        return completed_later(command, complete)
-
-    return decorate
-
-
-def pooling_names() -> list[str]:
-    """The poolings to choose from."""
-    from elmokit.pooling import POOLINGS  # noqa: PLC0415  (torch takes seconds)
-
-    return [*POOLINGS]
-
-
-def takes_choices(**choices: Callable[[], Iterable[str]]) -> Callable[[Command], Command]:
-    """Let options of a command take the names of a registry only, and list them in its help."""
-
-    def decorate(command: Command) -> Command:
-        def narrowed(parameter: inspect.Parameter) -> inspect.Parameter:
-            if parameter.name not in choices:
-                return parameter
-            hint, info = get_args(parameter.annotation)
-            names: Any = Literal[tuple(choices[parameter.name]())]
-            return parameter.replace(
-                annotation=Annotated[names | None if type(None) in get_args(hint) else names, info]
-            )
-
-        def complete() -> Command:
-            @functools.wraps(command)
-            def wrapper(**given: Any) -> None:
-                command(**given)
-
-            own = inspect.signature(command).parameters.values()
-            return _with_parameters(wrapper, map(narrowed, own))
-
-        return completed_later(command, complete)
-
-    return decorate
-
-
-def completed_later(command: Command, complete: Callable[[], Command]) -> Command:
-    """A command whose options are read when it is run, or its help shown: that may import torch."""
-
-    @functools.wraps(command)
-    def stub(**given: Any) -> None:
-        raise AssertionError("the group runs what `complete` returns")
-
-    stub.complete = complete  # type: ignore[attr-defined]
-    return _with_parameters(stub, [])
-
-
-def _settings_parameters(record: Any, wanted: Container[str]) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(type(record))
-    for setting in fields(record):
-        if setting.name not in wanted:
-            continue
-        hint, default = hints[setting.name], getattr(record, setting.name)
-        names, metavar = "--" + setting.name.replace("_", "-"), None
-        if hint is bool:
-            names += names.replace("--", "/--no-", 1)
-            default = "yes" if default else "no"
-        elif get_origin(hint) is tuple:
-            pairs = get_origin(get_args(hint)[0]) is tuple
-            hint, metavar = str, "'[[N, N], ...]'" if pairs else "N,N"
-            default = json.dumps(default) if pairs else ",".join(map(str, default))
-        elif setting.name == "tokenizer":
-            metavar = TOKENIZER_NAMES
-        info = typer.Option(
-            names,
-            metavar=metavar,
-            help=f"{setting.metadata['help']} [default: {'none' if default == '' else default}]",
-            show_default=False,
-            rich_help_panel="Settings",
-        )
-        yield inspect.Parameter(
-            setting.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=None,
-            annotation=Annotated[hint | None, info],
-        )
+    settings = [setting for setting in fields(record) if setting.name not in without]
+
+    def decorate(command: Command) -> Command:
+        @functools.wraps(command)
+        def wrapper(**given: Any) -> None:
+            typed = {s.name: given.pop(s.name) for s in settings}
+            texts = {name: _as_toml(value) for name, value in typed.items() if value is not None}
+            command(**given, given=texts)
+
+        added = [
+            _setting_option(s.name, hints[s.name], getattr(record, s.name), s.metadata["help"])
+            for s in settings
+        ]
+        return _with_parameters(wrapper, [*_parameters(command, without="given"), *added])
+
+    return decorate
+
+
+def _setting_option(name: str, hint: Any, default: Any, help: str) -> inspect.Parameter:
+    names, metavar = "--" + name.replace("_", "-"), None
+    if hint is bool:
+        names += names.replace("--", "/--no-", 1)
+        default = "yes" if default else "no"
+    elif get_origin(hint) is tuple:
+        pairs = get_origin(get_args(hint)[0]) is tuple
+        hint, metavar = str, "'[[N, N], ...]'" if pairs else "N,N"
+        default = json.dumps(default) if pairs else ",".join(map(str, default))
+    elif name == "tokenizer":
+        metavar = TOKENIZER_NAMES
+    about = f"{help} [default: {'none' if default == '' else default}]"
+    info = option(about, None, names, metavar=metavar, rich_help_panel="Settings")
+    return _parameter(name, hint | None, info)
 
 
 def _as_toml(value: Any) -> str:
@@ -309,11 +181,26 @@ def _as_toml(value: Any) -> str:
     return str(value)
 
 
+def _parameter(name: str, hint: Any, info: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=hint)
+
+
+def _parameters(command: Command, *, without: str = "") -> list[inspect.Parameter]:
+    return [p for p in inspect.signature(command).parameters.values() if p.name != without]
+
+
+def _with_parameters(command: Command, parameters: Iterable[inspect.Parameter]) -> Command:
+    """A function with the signature that Typer is to see."""
+    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
+    command.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in keyword}
+    return command
+
+
 class ElmoCommand(TyperCommand):
     """A command whose flags are shown without a type."""
 
     def get_params(self, ctx: Any) -> Any:
-        """The parameters, --help among them."""
         return _without_flag_types(super().get_params(ctx))
 
 
@@ -331,26 +218,19 @@ class ElmoGroup(TyperGroup):
     removed: Mapping[str, str] = {}
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The command that the first argument names, with all of its options."""
         name = args[0]
-        command = self.get_command(ctx, name)
-        if command is None and not name.startswith("-"):
-            instead = [self.removed[name]] if name in self.removed else []
-            close = get_close_matches(name, self.list_commands(ctx))
-            names = ", ".join(self.list_commands(ctx))
-            if instead:
-                hint = f"use `{ctx.command_path} {instead[0]}`"
-            elif close:
+        if self.get_command(ctx, name) is None and not name.startswith("-"):
+            names = self.list_commands(ctx)
+            if name in self.removed:
+                hint = f"use `{ctx.command_path} {self.removed[name]}`"
+            elif close := get_close_matches(name, names):
                 hint = f"did you mean {' or '.join(close)}?"
             else:
-                hint = f"expected one of {names}"
+                hint = f"expected one of {', '.join(names)}"
             ctx.fail(f"no {self.noun} '{name}'; {hint}")
-        if complete := getattr(getattr(command, "callback", None), "complete", None):
-            self.add_command(complete_command(complete(), name), name)
         return super().resolve_command(ctx, args)
 
     def get_params(self, ctx: Any) -> Any:
-        """The parameters, --help among them."""
         return _without_flag_types(super().get_params(ctx))
 
 
@@ -371,79 +251,50 @@ def group(
 
 
 def add_command(
-    to: typer.Typer, command: Command, name: str | None = None, *, panel: str | None = None
+    to: typer.Typer,
+    command: Command,
+    name: str | None = None,
+    *,
+    panel: str | None = None,
+    cls: type[TyperCommand] = ElmoCommand,
 ) -> None:
     """Add a command, its help text as its docstring has it."""
     to.command(
         name=name or command.__name__.replace("_", "-"),
-        cls=ElmoCommand,
+        cls=cls,
         help=_help_of(command),
         rich_help_panel=panel,
-    )(_prepared(command))
+    )(_with_metavars(command))
 
 
-def complete_command(command: Command, name: str, panel: str | None = None) -> Any:
-    """The command for a group, with all of its options."""
-    if complete := getattr(command, "complete", None):
-        command = complete()
-    app = group(name, "")
-    add_command(app, command, name, panel=panel)
-    return typer.main.get_command(app)
-
-
-def _prepared(command: Command) -> Command:
-    """The command with help texts as rich shows them, and with metavars people can read."""
-
-    def shown(parameter: inspect.Parameter) -> inspect.Parameter:
-        annotation = parameter.annotation
-        if get_origin(annotation) is not Annotated:
-            return parameter
-        hint, *metadata = get_args(annotation)
-        infos = [copy(m) if isinstance(m, ParameterInfo) else m for m in metadata]
-        for info in infos:
-            if isinstance(info, ParameterInfo):
-                info.help = _escaped(info.help or "")
-                if isinstance(info, OptionInfo) and info.metavar is None:
-                    info.metavar = _metavar(hint)
-        annotated: Any = (hint, *infos)
-        return parameter.replace(annotation=Annotated[annotated])
-
-    @functools.wraps(command)
-    def wrapper(**given: Any) -> None:
-        command(**given)
-
-    parameters = inspect.signature(command, eval_str=True).parameters.values()
-    return _with_parameters(wrapper, [shown(p) for p in parameters])
+def _with_metavars(command: Command) -> Command:
+    """The command with metavars that people can read, and flags without a --no- form."""
+    parameters = []
+    for parameter in _parameters(command):
+        info = copy(parameter.default)
+        if isinstance(info, OptionInfo):
+            if info.metavar is None:
+                info.metavar = _metavar(parameter.annotation)
+            if parameter.annotation is bool and not info.param_decls:
+                info.param_decls = ("--" + parameter.name.replace("_", "-"),)
+        parameters.append(parameter.replace(default=info))
+    return _with_parameters(command, parameters)
 
 
 def _metavar(hint: Any) -> str:
     """What stands for a value in help texts."""
-    kind = next(k for k in (get_args(hint) or (hint,)) if k is not type(None))
-    if get_origin(hint) is Literal:
-        kind = hint
+    kinds = (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
+    kind = next(kind for kind in kinds if kind is not type(None))
     if get_origin(kind) is Literal:
         return "|".join(map(str, get_args(kind)))
     kind = (get_args(kind) or (kind,))[0]
     return {bool: "", int: "N", float: "NUMBER", Path: "PATH"}.get(kind, "TEXT")
 
 
-def _with_parameters(command: Command, parameters: Iterable[inspect.Parameter]) -> Command:
-    """A function with the signature that Typer is to see."""
-    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in parameters]
-    command.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
-    command.__annotations__ = {p.name: p.annotation for p in keyword}
-    return command
-
-
 def _help_of(command: Command) -> str:
     """A docstring with one line for each paragraph, so that terminals break the lines."""
     paragraphs = inspect.cleandoc(command.__doc__ or "").split("\n\n")
     return _escaped("\n\n".join(" ".join(p.split("\n")) for p in paragraphs))
-
-
-def _escaped(text: str) -> str:
-    """Text whose square brackets rich shows, instead of reading them as markup."""
-    return text.replace("[", r"\[")
 
 
 def resumable(how: str) -> Callable[[Command], Command]:
@@ -515,22 +366,15 @@ def count_lines(source: str | None, text: list[str] | None) -> int | None:
     return line_feeds + (last != b"\n")
 
 
-def print_facts(facts: Mapping[str, object], *, width: int = 12) -> None:
-    """Print names and values in two columns, leaving out what is None."""
+def print_facts(facts: Mapping[str, object], *, as_json: bool, width: int = 12) -> None:
+    """Print names and values as JSON, or in two columns, leaving out what is None."""
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
     for name, value in facts.items():
-        if value is None:
-            continue
-        shown = f"{value:,.3f}" if type(value) is float else value
-        typer.echo(f"{name:{width}}{shown:,}" if type(value) is int else f"{name:{width}}{shown}")
-
-
-def one_of(value: str, names: Sequence[str], option: str) -> str:
-    """The value if it is among the names; otherwise a usage error with a suggestion."""
-    if value in names:
-        return value
-    close = get_close_matches(value, names)
-    hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(names)}"
-    raise typer.BadParameter(f"{value!r} is not known; {hint}", param_hint=option)
+        if value is not None:
+            number = {int: ",", float: ",.3f"}.get(type(value), "")
+            typer.echo(f"{name:{width}}" + (format(value, number) if number else str(value)))
 
 
 def tell(line: str) -> None:

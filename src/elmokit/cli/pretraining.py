@@ -1,75 +1,49 @@
 """Commands that pretrain a language model: prepare and pretrain."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 import elmokit
-from elmokit.cli.options import CORPUS_HELP, TOKENIZER_NAMES, resumable, takes_settings, tell
-
-if TYPE_CHECKING:
-    from elmokit.pretraining.settings import PretrainingSettings
+from elmokit.cli.options import (
+    CORPUS_HELP,
+    TOKENIZER_NAMES,
+    argument,
+    option,
+    resumable,
+    takes_settings,
+    tell,
+)
+from elmokit.pretraining.settings import PretrainingSettings, read_settings
 
 
 @resumable("run the same command again to go on from the last part written")
 def prepare(
-    texts: Annotated[
-        list[str], typer.Argument(metavar="CORPUS...", help=CORPUS_HELP, show_default=False)
-    ],
-    folder: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="DIR", help="The folder to write.", show_default=False),
-    ],
-    tokenizer: Annotated[
-        str,
-        typer.Option(
-            metavar=TOKENIZER_NAMES,
-            help="How raw text is split into sentences and words.",
-        ),
-    ] = "moses",
-    wrapped: Annotated[
-        bool,
-        typer.Option("--wrapped", help="Paragraphs end at blank lines, not at the end of a line."),
-    ] = False,
-    valid: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CORPUS",
-            help="Text to hold out for validation; may be repeated.",
-            show_default="every 500th line, up to 50,000 words",
-        ),
-    ] = None,
-    no_valid: Annotated[bool, typer.Option("--no-valid", help="Hold nothing out.")] = False,
-    min_count: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="The vocabulary has the words that occur this often.", show_default="3"
-        ),
-    ] = None,
-    max_words: Annotated[
-        int | None,
-        typer.Option(
-            min=4,
-            help="The vocabulary's size at most, <S>, </S> and <UNK> included.",
-            show_default=False,
-        ),
-    ] = None,
-    vocabulary: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="A file with the vocabulary, a word on each line.",
-            show_default=False,
-        ),
-    ] = None,
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Leave out the lines that cannot be used.")
-    ] = False,
-    workers: Annotated[
-        int | None,
-        typer.Option(min=1, help="How many processes to use.", show_default="one for each core"),
-    ] = None,
+    texts: list[str] = argument("CORPUS...", CORPUS_HELP),
+    folder: Path = option("The folder to write.", ..., "--out", "-o", metavar="DIR"),
+    tokenizer: str = option(
+        "How raw text is split into sentences and words.", "moses", metavar=TOKENIZER_NAMES
+    ),
+    wrapped: bool = option("Paragraphs end at blank lines, not at the end of a line.", False),
+    valid: list[str] | None = option(
+        "Text to hold out for validation; may be repeated.",
+        metavar="CORPUS",
+        show_default="every 500th line, up to 50,000 words",
+    ),
+    no_valid: bool = option("Hold nothing out.", False),
+    min_count: int | None = option(
+        "The vocabulary has the words that occur this often.", min=1, show_default="3"
+    ),
+    max_words: int | None = option(
+        "The vocabulary's size at most, <S>, </S> and <UNK> included.", min=4
+    ),
+    vocabulary: Path | None = option(
+        "A file with the vocabulary, a word on each line.", metavar="FILE"
+    ),
+    skip_bad: bool = option("Leave out the lines that cannot be used.", False),
+    workers: int | None = option(
+        "How many processes to use.", min=1, show_default="one for each core"
+    ),
 ) -> None:
     """Prepare text for pretraining: tokenize it, count a vocabulary, and write ids to train on.
 
@@ -101,49 +75,25 @@ def prepare(
     )
 
 
-def _default_settings() -> "PretrainingSettings":
-    from elmokit.pretraining.settings import PretrainingSettings  # noqa: PLC0415  (torch)
-
-    return PretrainingSettings()
-
-
-@takes_settings(_default_settings)
+@takes_settings(PretrainingSettings())
 @resumable("run the same command again to go on from the last checkpoint")
 def pretrain(
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="The folder that elmo prepare wrote.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder of the run.")],
     given: dict[str, str],
-    config: Annotated[
-        str | None,
-        typer.Option(
-            "--config",
-            "-c",
-            metavar="tiny|small|medium|original|english|FILE",
-            help="A preset, a TOML file of settings, or bilm-tf's options.json; single settings "
-            "are then changed by their options.",
-            show_default="small",
-        ),
-    ] = None,
-    init_from: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="MODEL", help="A model whose weights to start from.", show_default=False
-        ),
-    ] = None,
-    device: Annotated[
-        str, typer.Option(metavar="cpu|cuda|cuda:N", help="Where to compute.")
-    ] = "cpu",
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Check everything and estimate time and memory; train nothing."
-        ),
-    ] = False,
-    settings: Annotated[
-        bool, typer.Option("--settings", help="Print all settings as a TOML file; train nothing.")
-    ] = False,
+    data: Path = argument("DATA", "The folder that elmo prepare wrote."),
+    out: Path = option("The folder of the run.", ..., "--out", "-o", metavar="DIR"),
+    config: str | None = option(
+        "A preset, a TOML file of settings, or bilm-tf's options.json; single settings are then "
+        "changed by their options.",
+        None,
+        "--config",
+        "-c",
+        metavar="tiny|small|medium|original|english|FILE",
+        show_default="small",
+    ),
+    init_from: Path | None = option("A model whose weights to start from.", metavar="MODEL"),
+    device: str = option("Where to compute.", "cpu", metavar="cpu|cuda|cuda:N"),
+    dry_run: bool = option("Check everything and estimate time and memory; train nothing.", False),
+    settings: bool = option("Print all settings as a TOML file; train nothing.", False),
 ) -> None:
     """Pretrain a biLM on prepared text; the best model so far is in DIR/model.
 
@@ -155,7 +105,6 @@ def pretrain(
     from elmokit import formats  # noqa: PLC0415  (torch takes seconds)
     from elmokit.pretraining.corpus import Corpus  # noqa: PLC0415
     from elmokit.pretraining.dry_run import dry_run as estimate  # noqa: PLC0415
-    from elmokit.pretraining.settings import read_settings  # noqa: PLC0415
     from elmokit.pretraining.trainer import pretrain as train  # noqa: PLC0415
     from elmokit.toml_settings import to_toml  # noqa: PLC0415
 

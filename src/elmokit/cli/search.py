@@ -3,45 +3,41 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import typer
 
 from elmokit.cli.options import (
+    AS_JSON,
     CORPUS_HELP,
-    AsJson,
+    TEXT,
     ElmoGroup,
     Load,
-    Text,
+    PoolingName,
     add_command,
+    argument,
     check_utf8,
     group,
     lines_of,
+    option,
     parse_layers,
-    pooling_names,
     print_facts,
     resumable,
-    takes_choices,
     takes_model,
     tell,
 )
-from elmokit.cli.tasks import Folders, draw_layer_weights, read_layer_weights
+from elmokit.cli.tasks import FOLDERS, draw_layer_weights, read_layer_weights
 from elmokit.errors import InputError
 
-Location = Annotated[
-    str, typer.Argument(metavar="INDEX", help="The folder of an index, or its PostgreSQL URL.")
-]
-Corpus = Annotated[list[str], typer.Argument(metavar="CORPUS...", help=CORPUS_HELP)]
-Layer = Annotated[
-    list[int] | None,
-    typer.Option("--layer", help="A layer to draw; may be repeated.", show_default="all"),
-]
+_LOCATION = argument("INDEX", "The folder of an index, or its PostgreSQL URL.")
+_CORPUS = argument("CORPUS...", CORPUS_HELP)
+_LAYER = option("A layer to draw; may be repeated.", None, "--layer", show_default="all")
 
 
-Picture = Annotated[
-    Path,
-    typer.Option("--out", "-o", metavar="FILE", help="The picture to draw, .svg or .png."),
-]
+def picture(default: str) -> Any:
+    """The option for the file of a picture."""
+    about = "The picture to draw, .svg or .png."
+    return option(about, Path(default), "--out", "-o", metavar="FILE")
 
 
 def _index() -> Any:
@@ -50,59 +46,34 @@ def _index() -> Any:
     return Index
 
 
-@takes_choices(pooling=pooling_names)
 @resumable("run the same command again to go on after the last part written")
 @takes_model("tokenizer", "precision")
 def build(
     load: Load,
-    corpus: Corpus,
-    out: Annotated[
-        str | None,
-        typer.Option("--out", "-o", metavar="DIR", help="A new folder.", show_default=False),
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            metavar="URL",
-            help="Instead of --out: postgresql://USER@HOST:PORT/DATABASE?index=NAME.",
-            show_default=False,
-        ),
-    ] = None,
-    paragraphs: Annotated[
-        bool, typer.Option("--paragraphs", help="Index lines as they are, not their sentences.")
-    ] = False,
-    words: Annotated[
-        bool, typer.Option("--words", help="Index every word, to search for its occurrences.")
-    ] = False,
-    layers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="mean|top|concat|NUMBER",
-            help="Which layers: their mean, the top one, all of them end to end, or one by its "
-            "number.",
-            show_default="0, and mean with --words",
-        ),
-    ] = None,
-    pooling: Annotated[
-        str | None,
-        typer.Option(
-            help="How the vectors of words become one vector.",
-            show_default="weighted by IDF, where the model has a vocabulary",
-        ),
-    ] = None,
-    whitening: Annotated[
-        Literal["zca", "top", "centre", "none"],
-        typer.Option(
-            help="How the vectors are whitened: fully, by their top directions, or by their mean."
-        ),
-    ] = "zca",
-    kind: Annotated[
-        Literal["auto", "flat", "hnsw", "ivf"],
-        typer.Option(
-            help="The FAISS index: exact (flat), a graph (hnsw) or cells (ivf); auto chooses by "
-            "the number of vectors."
-        ),
-    ] = "auto",
+    corpus: list[str] = _CORPUS,
+    out: str | None = option("A new folder.", None, "--out", "-o", metavar="DIR"),
+    store: str | None = option(
+        "Instead of --out: postgresql://USER@HOST:PORT/DATABASE?index=NAME.", metavar="URL"
+    ),
+    paragraphs: bool = option("Index lines as they are, not their sentences.", False),
+    words: bool = option("Index every word, to search for its occurrences.", False),
+    layers: str | None = option(
+        "Which layers: their mean, the top one, all of them end to end, or one by its number.",
+        metavar="mean|top|concat|NUMBER",
+        show_default="0, and mean with --words",
+    ),
+    pooling: PoolingName | None = option(
+        "How the vectors of words become one vector.",
+        show_default="weighted by IDF, where the model has a vocabulary",
+    ),
+    whitening: Literal["zca", "top", "centre", "none"] = option(
+        "How the vectors are whitened: fully, by their top directions, or by their mean.", "zca"
+    ),
+    kind: Literal["auto", "flat", "hnsw", "ivf"] = option(
+        "The FAISS index: exact (flat), a graph (hnsw) or cells (ivf); auto chooses by the number "
+        "of vectors.",
+        "auto",
+    ),
 ) -> None:
     """Build an index of text to search by meaning.
 
@@ -138,7 +109,7 @@ def build(
 
 @resumable("nothing was added; run the same command again to add the files")
 @takes_model("precision")
-def add(load: Load, location: Location, corpus: Corpus) -> None:
+def add(load: Load, location: str = _LOCATION, corpus: list[str] = _CORPUS) -> None:
     """Add files to an index: all of their passages, or none if it is interrupted.
 
     Example: elmo index add wiki.index news.txt
@@ -151,19 +122,13 @@ def add(load: Load, location: Location, corpus: Corpus) -> None:
 @takes_model()
 def delete(
     load: Load,
-    location: Location,
-    ids: Annotated[
-        list[int] | None,
-        typer.Argument(metavar="[ID...]", help="The ids of passages, as a search shows them."),
-    ] = None,
-    file: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Delete all passages of this file; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    location: str = _LOCATION,
+    ids: list[int] | None = argument(
+        "[ID...]", "The ids of passages, as a search shows them.", None
+    ),
+    file: list[str] | None = option(
+        "Delete all passages of this file; may be repeated.", metavar="FILE"
+    ),
 ) -> None:
     """Delete passages from an index, by their ids or by their file.
 
@@ -177,7 +142,7 @@ def delete(
         tell(f"{opened.name}: {len(deleted):,} passages deleted, {len(opened):,} in all")
 
 
-def info(location: Location, as_json: AsJson = False) -> None:
+def info(location: str = _LOCATION, as_json: bool = AS_JSON) -> None:
     """Show what an index holds, and how and with which model it was built.
 
     Example: elmo index info wiki.index
@@ -185,25 +150,16 @@ def info(location: Location, as_json: AsJson = False) -> None:
     from elmokit.search.index import read_index_info  # noqa: PLC0415  (torch takes seconds)
 
     summary = read_index_info(location)
-    facts: dict[str, object] = {
+    config = ("unit", "layers", "pooling", "whitening", "kind", "tokenizer", "state", "model")
+    facts = {
         "passages": summary.passages,
         "vectors": summary.vectors,
         "files": summary.files,
         "bytes": summary.size_bytes,
         "dim": summary.dim,
-        "unit": summary.config.unit,
-        "layers": summary.config.layers,
-        "pooling": summary.config.pooling,
-        "whitening": summary.config.whitening,
-        "kind": summary.config.kind,
-        "tokenizer": summary.config.tokenizer,
-        "state": summary.config.state,
-        "model": summary.config.model,
+        **{name: getattr(summary.config, name) for name in config},
     }
-    if as_json:
-        typer.echo(json.dumps(facts))
-    else:
-        print_facts(facts)
+    print_facts(facts, as_json=as_json)
 
 
 index = group(
@@ -218,21 +174,12 @@ for command in (build, add, delete, info):
 @takes_model("precision")
 def search(
     load: Load,
-    location: Location,
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="The text to search for.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many results to print.")] = 10,
-    word: Annotated[
-        str | None,
-        typer.Option(
-            help="Find occurrences of this word used as it is in QUERY.", show_default=False
-        ),
-    ] = None,
-    any_word: Annotated[
-        bool, typer.Option("--any", help="With --word: find other words used alike, too.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a line of JSON for each result.")
-    ] = False,
+    location: str = _LOCATION,
+    query: str = argument("QUERY", "The text to search for."),
+    k: int = option("How many results to print.", 10, "-k", min=1),
+    word: str | None = option("Find occurrences of this word used as it is in QUERY."),
+    any_word: bool = option("With --word: find other words used alike, too.", False, "--any"),
+    as_json: bool = option("Print a line of JSON for each result.", False, "--json"),
 ) -> None:
     """Search an index for what is nearest in meaning; print cosine, id, file and line, and text.
 
@@ -260,34 +207,22 @@ def search(
 @takes_model("tokenizer")
 def contexts(
     load: Load,
-    word: Annotated[str, typer.Argument(metavar="WORD", help="A word, in upper or lower case.")],
-    source: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="INPUT",
-            help="A file with a text on each line, or a label, a tab and a text; - is stdin.",
-            show_default=False,
-        ),
-    ] = None,
-    out: Picture = Path("contexts.svg"),
-    prefix: Annotated[
-        bool, typer.Option("--prefix", help="Draw all words that begin with WORD.")
-    ] = False,
-    clusters: Annotated[
-        int, typer.Option(min=1, help="How many clusters to colour, if nothing is labelled.")
-    ] = 2,
-    tsne: Annotated[bool, typer.Option("--tsne", help="Project by t-SNE instead of PCA.")] = False,
-    layer: Layer = None,
-    projector: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Write the last layer drawn for TensorBoard, too: tensorboard --logdir DIR.",
-            show_default=False,
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(help="The seed of the clusters and of t-SNE.")] = 0,
-    text: Text = None,
+    word: str = argument("WORD", "A word, in upper or lower case."),
+    source: str | None = argument(
+        "INPUT",
+        "A file with a text on each line, or a label, a tab and a text; - is stdin.",
+        None,
+    ),
+    out: Path = picture("contexts.svg"),
+    prefix: bool = option("Draw all words that begin with WORD.", False),
+    clusters: int = option("How many clusters to colour, if nothing is labelled.", 2, min=1),
+    tsne: bool = option("Project by t-SNE instead of PCA.", False),
+    layer: list[int] | None = _LAYER,
+    projector: Path | None = option(
+        "Write the last layer drawn for TensorBoard, too: tensorboard --logdir DIR.", metavar="DIR"
+    ),
+    seed: int = option("The seed of the clusters and of t-SNE.", 0),
+    text: list[str] | None = TEXT,
 ) -> None:
     """Draw the vectors of a word in its contexts, in one panel for each layer.
 
@@ -321,10 +256,10 @@ def contexts(
 @takes_model("tokenizer")
 def similarity(
     load: Load,
-    first: Annotated[str, typer.Argument(metavar="SENTENCE", help="A sentence.")],
-    second: Annotated[str, typer.Argument(metavar="SENTENCE", help="Another sentence.")],
-    out: Picture = Path("similarity.svg"),
-    layer: Layer = None,
+    first: str = argument("SENTENCE", "A sentence."),
+    second: str = argument("SENTENCE", "Another sentence."),
+    out: Path = picture("similarity.svg"),
+    layer: list[int] | None = _LAYER,
 ) -> None:
     """Draw how similar the words of two sentences are, in one panel for each layer.
 
@@ -343,10 +278,7 @@ def similarity(
     tell(f"{out}: {len(one)} by {len(other)} words")
 
 
-def layer_weights(
-    folders: Folders,
-    out: Picture = Path("layer-weights.svg"),
-) -> None:
+def layer_weights(folders: list[Path] = FOLDERS, out: Path = picture("layer-weights.svg")) -> None:
     """Draw how much weight trained heads give to each layer.
 
     Example: elmo plot layer-weights ner srl --out layer-weights.svg
@@ -355,11 +287,8 @@ def layer_weights(
 
 
 def training(
-    run: Annotated[
-        Path,
-        typer.Argument(metavar="RUN", help="The folder that elmo pretrain or elmo train made."),
-    ],
-    out: Picture = Path("training.svg"),
+    run: Path = argument("RUN", "The folder that elmo pretrain or elmo train made."),
+    out: Path = picture("training.svg"),
 ) -> None:
     """Draw the losses of a training run, and its perplexities or scores on held-out text.
 

@@ -3,81 +3,48 @@
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Annotated
 
-import typer
-
-from elmokit.cli.options import Load, takes_model, tell
+from elmokit.cli.options import Load, option, takes_model, takes_settings, tell
 from elmokit.errors import InputError
+from elmokit.server.limits import Limits
+from elmokit.toml_settings import read_settings
 
 _CACHE_BYTES = 2**28  # of word vectors, in all processes together
 
 
+@takes_settings(Limits(), without=("max_word_characters", "max_open"))
 @takes_model("tokenizer", "precision")
 def serve(
     load: Load,
-    host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="The address to listen on.")
-    ] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port to listen on; 0 is any free one.")
-    ] = 8000,
-    token: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ELMOKIT_TOKEN",
-            help="The token that requests must have: Authorization: Bearer TOKEN.",
-            show_default="none needed",
-        ),
-    ] = None,
-    index: Annotated[
-        str | None,
-        typer.Option(
-            metavar="INDEX",
-            help="The index to search: a folder of elmo index build, or a PostgreSQL URL.",
-            show_default="a sample of sentences",
-        ),
-    ] = None,
-    tasks: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--task",
-            metavar="DIR",
-            help="A folder of elmo train, served as /predict/TASK, its layer weights shown on the "
-            "page; may be repeated.",
-            show_default="layer weights of the English model",
-        ),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="How many processes share the model, each computing in one thread.",
-            show_default="one for each CPU that may be used, up to 8",
-        ),
-    ] = None,
-    max_body_bytes: Annotated[int, typer.Option(min=1, help="The largest body of a request.")] = 2
-    ** 20,
-    max_texts: Annotated[int, typer.Option(min=1, help="The most texts in a request.")] = 1024,
-    max_tokens: Annotated[int, typer.Option(min=1, help="The most words in a request.")] = 8192,
-    max_fill_tokens: Annotated[
-        int, typer.Option(min=1, help="The most words to compute for filling gaps.")
-    ] = 32768,
-    max_response_bytes: Annotated[
-        int, typer.Option(min=1, help="The most bytes of vectors computed and not yet sent.")
-    ] = 2**30,
-    max_queued: Annotated[int, typer.Option(min=1, help="The most requests that wait.")] = 64,
-    timeout_seconds: Annotated[
-        float, typer.Option(min=1, help="The longest time until a request is answered.")
-    ] = 30.0,
-    tokens_per_batch: Annotated[
-        int, typer.Option(min=1, help="How many words of requests are computed together.")
-    ] = 4096,
-    batch_wait_milliseconds: Annotated[
-        float, typer.Option(min=0, help="How long a request waits for others to join its batch.")
-    ] = 3.0,
+    given: dict[str, str],
+    host: str = option("The address to listen on.", "127.0.0.1", metavar="ADDRESS"),
+    port: int = option("The port to listen on; 0 is any free one.", 8000, min=0, max=65535),
+    token: str | None = option(
+        "The token that requests must have: Authorization: Bearer TOKEN.",
+        envvar="ELMOKIT_TOKEN",
+        show_default="none needed",
+    ),
+    index: str | None = option(
+        "The index to search: a folder of elmo index build, or a PostgreSQL URL.",
+        metavar="INDEX",
+        show_default="a sample of sentences",
+    ),
+    tasks: list[Path] | None = option(
+        "A folder of elmo train, served as /predict/TASK, its layer weights shown on the page; may "
+        "be repeated.",
+        None,
+        "--task",
+        metavar="DIR",
+        show_default="layer weights of the English model",
+    ),
+    processes: int | None = option(
+        "How many processes share the model, each computing in one thread.",
+        min=1,
+        show_default="one for each CPU that may be used, up to 8",
+    ),
 ) -> None:
     """Serve a model over HTTP: vectors, perplexities, next words, search; with a page at /.
 
@@ -96,25 +63,14 @@ def serve(
             read_layer_weights,
             read_shipped_layer_weights,
         )
-        from elmokit.server.limits import Limits  # noqa: PLC0415
         from elmokit.server.uvicorn_server import listening  # noqa: PLC0415
         from elmokit.server.worker_processes import WorkerPool, default_num_workers  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "elmokit").startswith("elmokit"):
             raise
         raise InputError(f"a service needs {error.name}: pip install 'elmokit[serve]'") from None
-    limits = Limits(
-        max_body_bytes=max_body_bytes,
-        max_texts=max_texts,
-        max_tokens=max_tokens,
-        max_fill_tokens=max_fill_tokens,
-        max_response_bytes=max_response_bytes,
-        max_queued=max_queued,
-        max_open=4 * max_queued,
-        timeout_seconds=timeout_seconds,
-        tokens_per_batch=tokens_per_batch,
-        batch_wait_milliseconds=batch_wait_milliseconds,
-    )
+    limits = read_settings(Limits(), None, given)
+    limits = replace(limits, max_open=4 * limits.max_queued)
     if processes is None:
         processes = 1 if threads else default_num_workers(device)
     elif processes > 1 and (threads or device != "cpu"):
@@ -127,7 +83,7 @@ def serve(
         ending.callback(resources.close)
         tell(f"listening at {url}, loading the model")
         embedder = load(
-            tokens_per_batch=tokens_per_batch,
+            tokens_per_batch=limits.tokens_per_batch,
             threads=threads if processes == 1 else 1,
             cache_bytes=_CACHE_BYTES // (processes if processes == 1 else processes + 1),
         )
@@ -145,7 +101,7 @@ def serve(
         worker_pool = None
         if processes > 1:
             worker_pool = ending.enter_context(
-                closing(WorkerPool(embedder, processes, timeout_seconds=2 * timeout_seconds))
+                closing(WorkerPool(embedder, processes, timeout_seconds=2 * limits.timeout_seconds))
             )
         with _signals() as arrived:  # before, one ends it at once
             resources.open(embedder, worker_pool)

@@ -3,41 +3,40 @@
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from elmokit.cli.options import (
-    AsJson,
-    Command,
-    Device,
+    AS_JSON,
+    DEVICE,
+    SOURCE,
+    TEXT,
+    TOKENIZER,
+    ElmoCommand,
     ElmoGroup,
     Load,
-    Source,
-    Text,
-    Tokenizer,
-    complete_command,
-    completed_later,
+    add_command,
+    argument,
     group,
     lines_of,
+    option,
     resumable,
     takes_model,
     takes_settings,
     tell,
 )
 from elmokit.errors import InputError
+from elmokit.toml_settings import read_settings, to_toml
 
 if TYPE_CHECKING:
     from elmokit.embedder import Embedder
     from elmokit.plots import LayerWeights
+    from elmokit.tasks.settings import TaskSettings
     from elmokit.tasks.task_registry import Task
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder that elmo train made.")]
-Folders = Annotated[
-    list[Path], typer.Argument(metavar="DIR...", help="Folders that elmo train made.")
-]
+FOLDERS = argument("DIR...", "Folders that elmo train made.")
 
 
 class TaskGroup(ElmoGroup):
@@ -55,8 +54,9 @@ class TaskGroup(ElmoGroup):
         if cmd_name not in _tasks():
             return None
         if cmd_name not in self.commands:
-            command = _train_command(_tasks()[cmd_name])
-            self.add_command(complete_command(command, cmd_name, "Tasks"))
+            app = group(cmd_name, "")
+            add_command(app, _train_command(_tasks()[cmd_name]), cmd_name, panel="Tasks")
+            self.add_command(typer.main.get_command(app))
         return self.commands[cmd_name]
 
 
@@ -82,61 +82,37 @@ def _train_command(task: "Task") -> Any:
     def command(
         load: Load,
         given: dict[str, str],
-        train: Annotated[
-            Path | None,
-            typer.Option(
-                "--train", metavar="FILE", help="The examples to train on.", show_default=False
-            ),
-        ] = None,
-        dev: Annotated[
-            Path | None,
-            typer.Option(
-                "--dev",
-                metavar="FILE",
-                help="The examples by which the best epoch is chosen.",
-                show_default=False,
-            ),
-        ] = None,
-        out: Annotated[
-            Path | None,
-            typer.Option(
-                "--out", "-o", metavar="DIR", help="The folder to write.", show_default=False
-            ),
-        ] = None,
-        config: Annotated[
-            Path | None,
-            typer.Option(
-                "--config",
-                "-c",
-                metavar="FILE",
-                help="A TOML file of settings; single settings are then changed by their options.",
-                show_default=False,
-            ),
-        ] = None,
-        finetune_epochs: Annotated[
-            int | None,
-            typer.Option(
-                min=0,
-                help="Fine-tune the biLM on the training text first, for this many epochs; it is "
-                "kept in DIR.elmo.",
-                show_default=str(task.finetune_epochs),
-            ),
-        ] = None,
-        show_settings: Annotated[
-            bool,
-            typer.Option("--settings", help="Print all settings as a TOML file; train nothing."),
-        ] = False,
+        train: Path | None = option("The examples to train on.", metavar="FILE"),
+        dev: Path | None = option(
+            "The examples by which the best epoch is chosen.", metavar="FILE"
+        ),
+        out: Path | None = option("The folder to write.", None, "--out", "-o", metavar="DIR"),
+        config: Path | None = option(
+            "A TOML file of settings; single settings are then changed by their options.",
+            None,
+            "--config",
+            "-c",
+            metavar="FILE",
+        ),
+        finetune_epochs: int | None = option(
+            "Fine-tune the biLM on the training text first, for this many epochs; it is kept in "
+            "DIR.elmo.",
+            min=0,
+            show_default=str(task.finetune_epochs),
+        ),
+        show_settings: bool = option(
+            "Print all settings as a TOML file; train nothing.", False, "--settings"
+        ),
     ) -> None:
+        settings = read_settings(task.settings, config, given)
+        if show_settings:
+            typer.echo(to_toml(settings), nl=False)
+            return
         files = {"--train": train, "--dev": dev, "--out": out}
-        _train(
-            task,
-            load,
-            given,
-            files,
-            config=config,
-            finetune_epochs=finetune_epochs,
-            show_settings=show_settings,
-        )
+        if train is None or dev is None or out is None:
+            missing = ", ".join(name for name, path in files.items() if path is None)
+            raise typer.BadParameter(f"missing option {missing}")
+        _train(task, load, settings, train, dev, out, finetune_epochs)
 
     command.__doc__ = f"""Train a head that predicts {task.description}.
 
@@ -146,34 +122,24 @@ def _train_command(task: "Task") -> Any:
 
     Example: elmo train {task.name} --train train-file --dev dev-file --out {task.name}
     """
-    return takes_settings(lambda: task.settings, without=task.unused_settings)(command)
+    return takes_settings(task.settings, without=task.unused_settings)(command)
 
 
 def _train(
     task: "Task",
     load: Load,
-    given: dict[str, str],
-    files: dict[str, Path | None],
-    *,
-    config: Path | None,
+    settings: "TaskSettings",
+    train: Path,
+    dev: Path,
+    out: Path,
     finetune_epochs: int | None,
-    show_settings: bool,
 ) -> None:
     from elmokit.embedder import Embedder, LoadOptions  # noqa: PLC0415  (torch takes seconds)
     from elmokit.pretraining.finetune import finetune  # noqa: PLC0415
     from elmokit.tasks.saved_model import text_for_finetuning  # noqa: PLC0415
     from elmokit.tasks.trainer import check_run, train_task  # noqa: PLC0415
     from elmokit.threads import find_device  # noqa: PLC0415
-    from elmokit.toml_settings import read_settings, to_toml  # noqa: PLC0415
 
-    settings = read_settings(task.settings, config, given)
-    if show_settings:
-        typer.echo(to_toml(settings), nl=False)
-        return
-    train, dev, out = files.values()
-    if train is None or dev is None or out is None:
-        missing = ", ".join(name for name, path in files.items() if path is None)
-        raise typer.BadParameter(f"missing option {missing}")
     if (str(train), str(dev)) == ("-", "-"):
         raise InputError("--train and --dev are both -, but stdin can be read only once")
     examples, dev_examples = (
@@ -213,36 +179,27 @@ def _finetune_epochs(task: "Task", elmo: "Embedder", given: int | None) -> int:
     return task.finetune_epochs
 
 
-def _with_inputs(command: Command) -> Command:
-    """Say in a command's help what a line is for each task."""
+class ApplyCommand(ElmoCommand):
+    """`elmo apply`: its help says what a line is for each registered task."""
 
-    def complete() -> Command:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
         tasks_of: dict[str, list[str]] = {}
         for task in _tasks().values():
             tasks_of.setdefault(task.text.input_help, []).append(task.name)
         inputs = [f"{line} ({', '.join(names)})" for line, names in tasks_of.items()]
-
-        @wraps(command)
-        def wrapper(**given: Any) -> None:
-            command(**given)
-
-        wrapper.__doc__ = (command.__doc__ or "").replace("INPUTS", "; ".join(inputs))
-        return wrapper
-
-    return completed_later(command, complete)
+        self.help = (self.help or "").replace("INPUTS", "; ".join(inputs))
+        super().format_help(ctx, formatter)
 
 
-@_with_inputs
 def apply(
-    folder: Folder,
-    source: Source = None,
-    tokenizer: Tokenizer = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print a line of JSON for each line: words and prediction."),
-    ] = False,
-    device: Device = "cpu",
-    text: Text = None,
+    folder: Path = argument("DIR", "The folder that elmo train made."),
+    source: str | None = SOURCE,
+    tokenizer: str | None = TOKENIZER,
+    as_json: bool = option(
+        "Print a line of JSON for each line: words and prediction.", False, "--json"
+    ),
+    device: str = DEVICE,
+    text: list[str] | None = TEXT,
 ) -> None:
     """Apply a trained head to each line of a text and print what it predicts.
 
@@ -262,13 +219,8 @@ def apply(
 
 
 def layer_weights(
-    folders: Folders,
-    plot: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="A picture to draw too, .svg or .png.", show_default=False
-        ),
-    ] = None,
+    folders: list[Path] = FOLDERS,
+    plot: Path | None = option("A picture to draw too, .svg or .png.", metavar="FILE"),
 ) -> None:
     """Show how much weight a trained head gives to each layer; the weights add up to 1.
 
@@ -312,16 +264,10 @@ def read_layer_weights(folders: Sequence[Path]) -> list["LayerWeights"]:
 @takes_model()
 def probe(
     load: Load,
-    train: Annotated[
-        Path, typer.Argument(metavar="TRAIN", help="Tagged sentences: CoNLL columns or CoNLL-U.")
-    ],
-    dev: Annotated[
-        Path, typer.Argument(metavar="DEV", help="Tagged sentences to measure the accuracy on.")
-    ],
-    seed: Annotated[
-        int, typer.Option(min=0, max=2**63 - 1, help="The seed of the order of the words.")
-    ] = 0,
-    as_json: AsJson = False,
+    train: Path = argument("TRAIN", "Tagged sentences: CoNLL columns or CoNLL-U."),
+    dev: Path = argument("DEV", "Tagged sentences to measure the accuracy on."),
+    seed: int = option("The seed of the order of the words.", 0, min=0, max=2**63 - 1),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Measure how well a linear classifier on each layer alone predicts tags.
 
@@ -341,31 +287,23 @@ def probe(
 @takes_model()
 def wsd(
     load: Load,
-    semcor: Annotated[Path, typer.Argument(metavar="SEMCOR", help="SemCor's archive; - is stdin.")],
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="The XML file of Raganato's framework.")
-    ],
-    gold: Annotated[Path, typer.Argument(metavar="GOLD", help="The gold keys that belong to it.")],
-    wordnet: Annotated[
-        Path,
-        typer.Option(
-            metavar="FILE",
-            help="WordNet's index.sense, for first senses (Debian: wordnet-sense-index).",
-        ),
-    ] = Path("/usr/share/wordnet/index.sense"),
-    frequency_weight: Annotated[
-        float,
-        typer.Option(help="How much common senses are preferred; 0 is the nearest mean alone."),
-    ] = 0.07,
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Where SemCor's vectors are kept for the next call (about 180 MB).",
-            show_default="~/.cache/elmokit",
-        ),
-    ] = None,
-    as_json: AsJson = False,
+    semcor: Path = argument("SEMCOR", "SemCor's archive; - is stdin."),
+    data: Path = argument("DATA", "The XML file of Raganato's framework."),
+    gold: Path = argument("GOLD", "The gold keys that belong to it."),
+    wordnet: Path = option(
+        "WordNet's index.sense, for first senses (Debian: wordnet-sense-index).",
+        Path("/usr/share/wordnet/index.sense"),
+        metavar="FILE",
+    ),
+    frequency_weight: float = option(
+        "How much common senses are preferred; 0 is the nearest mean alone.", 0.07
+    ),
+    cache: Path | None = option(
+        "Where SemCor's vectors are kept for the next call (about 180 MB).",
+        metavar="DIR",
+        show_default="~/.cache/elmokit",
+    ),
+    as_json: bool = AS_JSON,
 ) -> None:
     """Measure word sense disambiguation by the nearest mean vector of each sense in SemCor.
 

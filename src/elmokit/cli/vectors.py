@@ -1,116 +1,78 @@
 """Commands that compute vectors: embed (of words) and encode (of texts)."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import typer
 
 import elmokit
 from elmokit.cli.options import (
+    SOURCE,
+    TEXT,
     TOKENIZER_NAMES,
-    Layers,
     Load,
-    Source,
-    Text,
+    PoolingName,
+    argument,
     count_lines,
     lines_of,
+    option,
     parse_layers,
-    pooling_names,
     resumable,
-    takes_choices,
     takes_model,
     tell,
 )
 from elmokit.fasta import Identifiers, is_fasta
 
 
-@takes_choices(pooling=pooling_names)
 @resumable("run the same command again to go on after the last sentence written")
 @takes_model("state", "precision", "tokens_per_batch")
 def embed(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar="INPUT", help="A file with a sentence on each line, or FASTA; - is stdin."
-        ),
-    ],
     load: Load,
-    target: Annotated[
-        Path | None,
-        typer.Argument(metavar="OUTPUT", help="The HDF5 file to write.", show_default=False),
-    ] = None,
-    layers: Annotated[
-        str,
-        typer.Option(
-            metavar="all|top|mean|sum|concat|NUMBERS",
-            help="Which layers to write, or their mean, sum, or all end to end; several numbers "
-            "between commas, such as 0,2.",
-        ),
-    ] = "all",
-    all_layers: Annotated[
-        bool, typer.Option("--all", help="All layers (layers, words, dim), as --layers all.")
-    ] = False,
-    top: Annotated[
-        bool, typer.Option("--top", help="The top layer (words, dim), as --layers top.")
-    ] = False,
-    average: Annotated[
-        bool,
-        typer.Option("--average", help="The mean of the layers (words, dim), as --layers mean."),
-    ] = False,
-    pooling: Annotated[
-        str | None,
-        typer.Option(
-            help="Write one vector for each line or protein, pooled from those of its words.",
-            show_default=False,
-        ),
-    ] = None,
-    dtype: Annotated[
-        Literal["float32", "float16"], typer.Option(help="Precision of the numbers in the file.")
-    ] = "float32",
-    tokenizer: Annotated[
-        str,
-        typer.Option(metavar=TOKENIZER_NAMES, help="How a line is split into words."),
-    ] = "spaces",
-    batch_size: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="With --state carry: each line starts from the state of the line this many lines "
-            "before it.",
-        ),
-    ] = 1,
-    forget_sentences: Annotated[
-        bool, typer.Option("--forget-sentences", help="Leave out the table sentence_to_index.")
-    ] = False,
-    use_sentence_keys: Annotated[
-        bool,
-        typer.Option("--use-sentence-keys", help="Use each sentence, not its number, as its key."),
-    ] = False,
-    fasta: Annotated[
-        bool | None,
-        typer.Option(
-            "--fasta/--no-fasta",
-            help="INPUT is FASTA: each residue is a word, and identifiers are keys. It may be a "
-            "folder of such files.",
-            show_default="if it ends in .fasta, .fa or the like",
-            rich_help_panel="Proteins",
-        ),
-    ] = None,
-    id_field: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER|md5",
-            help="The part of the header that is the identifier, from 0; -1 is the whole header, "
-            "md5 the hash of the sequence.",
-            show_default="1, or the first word if there is none",
-            rich_help_panel="Proteins",
-        ),
-    ] = None,
-    split_char: Annotated[
-        str,
-        typer.Option(help="What stands between parts of a header.", rich_help_panel="Proteins"),
-    ] = "|",
-    text: Text = None,
+    source: str = argument("INPUT", "A file with a sentence on each line, or FASTA; - is stdin."),
+    target: Path | None = argument("OUTPUT", "The HDF5 file to write.", None),
+    layers: str = option(
+        "Which layers to write, or their mean, sum, or all end to end; several numbers between "
+        "commas, such as 0,2.",
+        "all",
+        metavar="all|top|mean|sum|concat|NUMBERS",
+    ),
+    all_layers: bool = option("All layers (layers, words, dim), as --layers all.", False, "--all"),
+    top: bool = option("The top layer (words, dim), as --layers top.", False),
+    average: bool = option("The mean of the layers (words, dim), as --layers mean.", False),
+    pooling: PoolingName | None = option(
+        "Write one vector for each line or protein, pooled from those of its words."
+    ),
+    dtype: Literal["float32", "float16"] = option(
+        "Precision of the numbers in the file.", "float32"
+    ),
+    tokenizer: str = option("How a line is split into words.", "spaces", metavar=TOKENIZER_NAMES),
+    batch_size: int = option(
+        "With --state carry: each line starts from the state of the line this many lines before "
+        "it.",
+        1,
+        min=1,
+    ),
+    forget_sentences: bool = option("Leave out the table sentence_to_index.", False),
+    use_sentence_keys: bool = option("Use each sentence, not its number, as its key.", False),
+    fasta: bool | None = option(
+        "INPUT is FASTA: each residue is a word, and identifiers are keys. It may be a folder of "
+        "such files.",
+        None,
+        "--fasta/--no-fasta",
+        show_default="if it ends in .fasta, .fa or the like",
+        rich_help_panel="Proteins",
+    ),
+    id_field: str | None = option(
+        "The part of the header that is the identifier, from 0; -1 is the whole header, md5 the "
+        "hash of the sequence.",
+        metavar="NUMBER|md5",
+        show_default="1, or the first word if there is none",
+        rich_help_panel="Proteins",
+    ),
+    split_char: str = option(
+        "What stands between parts of a header.", "|", rich_help_panel="Proteins"
+    ),
+    text: list[str] | None = TEXT,
 ) -> None:
     """Embed the words of each sentence, or the residues of each protein, and write an HDF5 file.
 
@@ -170,25 +132,23 @@ def _as_number(text: str | None) -> int | str | None:
         return text
 
 
-@takes_choices(pooling=pooling_names)
 @takes_model("tokenizer", "state", "precision", "tokens_per_batch")
 def encode(
     load: Load,
-    source: Source = None,
-    target: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", help="The file to write: .npy, .tsv or .jsonl.", show_default="stdout"
-        ),
-    ] = None,
-    layers: Layers = "mean",
-    pooling: Annotated[
-        str, typer.Option(help="How the vectors of words become one vector of the text.")
-    ] = "mean",
-    normalize: Annotated[
-        bool, typer.Option("--normalize", help="Scale every vector to length 1.")
-    ] = False,
-    text: Text = None,
+    source: str | None = SOURCE,
+    target: Path | None = option(
+        "The file to write: .npy, .tsv or .jsonl.", None, "--out", "-o", show_default="stdout"
+    ),
+    layers: str = option(
+        "Which layers: their mean, the top one, all of them end to end, or one by its number.",
+        "mean",
+        metavar="mean|top|concat|NUMBER",
+    ),
+    pooling: PoolingName = option(
+        "How the vectors of words become one vector of the text.", "mean"
+    ),
+    normalize: bool = option("Scale every vector to length 1.", False),
+    text: list[str] | None = TEXT,
 ) -> None:
     """Compute one vector for each text: a line of numbers on stdout, or a row of a file.
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elmokit.errors import ConfigError
-from elmokit.formats.options_json import read_training_options
 from elmokit.model_config import (
     PUBLISHED_FILTERS,
     BiLMConfig,
@@ -254,6 +253,8 @@ def read_settings(source: str | Path | None, options: Mapping[str, str]) -> Pret
     elif str(source) in PRESETS:
         values = {"preset": str(source)}
     elif str(source).endswith(".json"):
+        from elmokit.formats.options_json import read_training_options  # noqa: PLC0415  (torch)
+
         values = read_training_options(Path(source))
     else:
         expected = f"and no preset ({', '.join(PRESETS)}) either"

@@ -1,90 +1,46 @@
-"""Limits of a service, and tokenized texts that are within them."""
+"""Limits of a service: what it accepts, for one request and for all of them together."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from elmokit.embedder import Embedder, Text
-from elmokit.errors import ConfigError, InputError, ServiceError
+from elmokit.errors import ServiceError
+from elmokit.toml_settings import check_ranges, setting
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a service accepts, for one request and for all of them together.
+    """What a service accepts, for one request and for all of them together."""
 
-    One request: `max_body_bytes`, `max_texts`, `max_tokens` (words, and two special tokens per
-    sentence), `max_fill_tokens` (filling a gap reads the sentence once for each candidate word)
-    and `max_word_characters`.
-
-    All together: at most `max_queued` requests wait for the model and `max_open` are being read,
-    answered or sent; vectors that are computed or not yet sent take at most `max_response_bytes`.
-
-    A request has `timeout_seconds` to arrive and as many to be answered, and each part of its
-    response as many to be received. Requests that arrive within `batch_wait_milliseconds` are
-    computed together, up to `tokens_per_batch`.
-    """
-
-    max_body_bytes: int = 2**20
-    max_texts: int = 1024
-    max_tokens: int = 8192
-    max_fill_tokens: int = 32768
-    max_word_characters: int = 1000
-    max_response_bytes: int = 2**30
-    max_queued: int = 64
-    max_open: int = 256
-    timeout_seconds: float = 30.0
-    tokens_per_batch: int = 4096
-    batch_wait_milliseconds: float = 3.0
+    max_body_bytes: int = setting("The largest body of a request.", 2**20, "> 0")
+    max_texts: int = setting("The most texts in a request.", 1024, "> 0")
+    max_tokens: int = setting(
+        "The most words in a request, with two special tokens for each sentence.", 8192, "> 0"
+    )
+    max_fill_tokens: int = setting(
+        "The most words to compute for filling gaps: a sentence for each word that is tried.",
+        32768,
+        "> 0",
+    )
+    max_word_characters: int = setting("The longest word of a request.", 1000, "> 0")
+    max_response_bytes: int = setting(
+        "The most bytes of vectors computed and not yet sent.", 2**30, "> 0"
+    )
+    max_queued: int = setting("The most requests that wait for the model.", 64, "> 0")
+    max_open: int = setting("The most requests that are read, answered or sent.", 256, "> 0")
+    timeout_seconds: float = setting(
+        "The longest time until a request has arrived, until it is answered, and until a part of "
+        "its response is received.",
+        30.0,
+        "> 0",
+    )
+    tokens_per_batch: int = setting(
+        "How many words of requests are computed together.", 4096, "> 0"
+    )
+    batch_wait_milliseconds: float = setting(
+        "How long a request waits for others to join its batch.", 3.0, ">= 0"
+    )
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
-            minimum = 0 if field.name == "batch_wait_milliseconds" else 1
-            if not minimum <= value:
-                raise ConfigError(f"{field.name} is {value}, expected {minimum} or more")
-
-
-@dataclass(frozen=True)
-class TokenizedTexts:
-    """The sentences of texts, and for each sentence the index of its text."""
-
-    sentences: list[list[str]]
-    text_indices: list[int]
-
-    @classmethod
-    def from_texts(
-        cls, embedder: Embedder, texts: Sequence[Text], limits: Limits
-    ) -> "TokenizedTexts":
-        """Tokenize texts, and refuse them as soon as a limit is exceeded."""
-        if len(texts) > limits.max_texts:
-            raise too_large(f"{len(texts):,} texts were given", limits.max_texts)
-        sentences, text_indices, num_tokens = list[list[str]](), list[int](), 0
-        for index, text in enumerate(texts):
-            check_unicode(text, f"text {index}")
-            for sentence in embedder.tokenize(text):
-                num_tokens += len(sentence) + 2
-                if num_tokens > limits.max_tokens:
-                    raise too_large(
-                        f"text {index} brings the request to {num_tokens:,} tokens",
-                        limits.max_tokens,
-                    )
-                _check_word_lengths(sentence, index, limits)
-                sentences.append(sentence)
-                text_indices.append(index)
-        return cls(sentences, text_indices)
-
-    @property
-    def num_tokens(self) -> int:
-        """Words, and two special tokens per sentence."""
-        return sum(len(sentence) + 2 for sentence in self.sentences)
-
-    def words_of(self, text_index: int) -> list[str]:
-        """All words of one text."""
-        return [
-            word
-            for sentence, index in zip(self.sentences, self.text_indices, strict=True)
-            if index == text_index
-            for word in sentence
-        ]
+        check_ranges(self)
 
 
 def too_large(what: str, limit: int) -> ServiceError:
@@ -92,22 +48,3 @@ def too_large(what: str, limit: int) -> ServiceError:
     return ServiceError(
         f"{what}, the limit is {limit:,}; split it into smaller requests", status=413
     )
-
-
-def check_unicode(text: Text, name: str) -> None:
-    """Refuse lone surrogates, which JSON can express but no text contains."""
-    try:
-        (text if isinstance(text, str) else "".join(text)).encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{name} has {error.object[error.start]!r}, half of a surrogate pair; "
-            "expected valid Unicode"
-        ) from None
-
-
-def _check_word_lengths(sentence: list[str], text_index: int, limits: Limits) -> None:
-    longest = max(map(len, sentence), default=0)
-    if longest > limits.max_word_characters:
-        raise too_large(
-            f"text {text_index} has a word of {longest:,} characters", limits.max_word_characters
-        )

@@ -13,13 +13,57 @@ from elmokit.errors import ElmokitError, InputError
 from elmokit.inference_session import Directions, Layers, LayerSelection
 from elmokit.language_model_results import Prediction, Score
 from elmokit.pooling import Vectors
-from elmokit.server.limits import Limits, TokenizedTexts, too_large
+from elmokit.server.limits import Limits, too_large
 from elmokit.word_prediction import GAP, ROUNDS, TRIED
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TokenizedTexts:
+    """The sentences of texts, and for each sentence the index of its text."""
+
+    sentences: list[list[str]]
+    text_indices: list[int]
+
+    @classmethod
+    def from_texts(
+        cls, embedder: Embedder, texts: Sequence[Text], limits: Limits
+    ) -> "TokenizedTexts":
+        """Tokenize texts, and refuse them as soon as a limit is exceeded."""
+        if len(texts) > limits.max_texts:
+            raise too_large(f"{len(texts):,} texts were given", limits.max_texts)
+        sentences, text_indices, num_tokens = list[list[str]](), list[int](), 0
+        for index, text in enumerate(texts):
+            check_unicode(text, f"text {index}")
+            for sentence in embedder.tokenize(text):
+                num_tokens += len(sentence) + 2
+                if num_tokens > limits.max_tokens:
+                    raise too_large(
+                        f"text {index} brings the request to {num_tokens:,} tokens",
+                        limits.max_tokens,
+                    )
+                _check_word_lengths(sentence, index, limits)
+                sentences.append(sentence)
+                text_indices.append(index)
+        return cls(sentences, text_indices)
+
+    @property
+    def num_tokens(self) -> int:
+        """Words, and two special tokens per sentence."""
+        return sum(len(sentence) + 2 for sentence in self.sentences)
+
+    def words_of(self, text_index: int) -> list[str]:
+        """All words of one text."""
+        return [
+            word
+            for sentence, index in zip(self.sentences, self.text_indices, strict=True)
+            if index == text_index
+            for word in sentence
+        ]
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,3 +230,22 @@ def _all_sentences(batch: list[TokenizedTexts]) -> list[list[str]]:
 def _split_by_request(results: Sequence[Item], batch: list[TokenizedTexts]) -> list[list[Item]]:
     remaining = iter(results)
     return [[next(remaining) for _ in texts.sentences] for texts in batch]
+
+
+def check_unicode(text: Text, name: str) -> None:
+    """Refuse lone surrogates, which JSON can express but no text contains."""
+    try:
+        (text if isinstance(text, str) else "".join(text)).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{name} has {error.object[error.start]!r}, half of a surrogate pair; "
+            "expected valid Unicode"
+        ) from None
+
+
+def _check_word_lengths(sentence: list[str], text_index: int, limits: Limits) -> None:
+    longest = max(map(len, sentence), default=0)
+    if longest > limits.max_word_characters:
+        raise too_large(
+            f"text {text_index} has a word of {longest:,} characters", limits.max_word_characters
+        )

@@ -19,9 +19,15 @@ from elmokit.search.index import Index
 from elmokit.search.store import Hit
 from elmokit.server import schemas
 from elmokit.server.app_resources import AppResources
-from elmokit.server.limits import Limits, TokenizedTexts, check_unicode, too_large
+from elmokit.server.limits import Limits, too_large
 from elmokit.server.middleware import RequestContext
-from elmokit.server.model_calls import EmbeddedTexts, ModelCall, embed_call
+from elmokit.server.model_calls import (
+    EmbeddedTexts,
+    ModelCall,
+    TokenizedTexts,
+    check_unicode,
+    embed_call,
+)
 from elmokit.server.responses import check_finite, json_response
 from elmokit.server.routes import (
     Context,

@@ -16,12 +16,12 @@ from elmokit.language_model_results import Perplexity
 from elmokit.pooling import Pooling, Vectors, get_pooling, pool_sentences
 from elmokit.server import metrics, schemas
 from elmokit.server.app_resources import AppResources
-from elmokit.server.limits import TokenizedTexts
 from elmokit.server.middleware import CONTEXT, RequestContext
 from elmokit.server.model_calls import (
     EmbeddedTexts,
     ModelCall,
     ScoredTexts,
+    TokenizedTexts,
     embed_call,
     fill_call,
     next_words_call,
