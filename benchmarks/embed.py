@@ -200,7 +200,7 @@ def measure_speeds(size: str, pretrained, models: dict, sentences: list, peers: 
     """
     config = pretrained.model.bilm.config
     flops = (
-        2 * 2 * config.num_layers * 9 * config.projection_size * config.cell_dim
+        2 * 2 * config.num_layers * 9 * config.projection_size * config.cell_size
     )  # of the readers, a token
     contenders = {
         **{name: peer.speed for name, peer in peers.items()},
