@@ -50,9 +50,10 @@ def test_work_started_with_other_settings_is_refused(tmp_path):
         ResumableDirectory(tmp_path / "work", {**MANIFEST, "model": "c3"}),
     ):
         pass
+    both = {"model": "c3", "layers": [*range(100)]}
     with (
-        pytest.raises(InputError, match="started with another layers; finish"),
-        ResumableDirectory(tmp_path / "work", {**MANIFEST, "layers": [*range(100)]}),
+        pytest.raises(InputError, match="with model a1b2, now c3, and another layers; finish"),
+        ResumableDirectory(tmp_path / "work", both),
     ):
         pass
 
@@ -111,6 +112,43 @@ def test_clearing_removes_only_what_belongs_to_the_work(tmp_path):
         assert (tmp_path / "parts/007.npy").is_file()
         w.clear("draft", "absent")
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
+
+
+def test_a_directory_is_replaced_only_by_a_complete_one(tmp_path, monkeypatch):
+    def write_model(text):
+        return lambda path: (path.mkdir(), (path / "weights").write_text(text))
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    model = tmp_path / "work/model"
+    with ResumableDirectory(tmp_path / "work", MANIFEST) as work:
+        work.replace_directory("model", write_model("first"))
+        work.replace_directory("model", write_model("second"))
+        assert (model / "weights").read_text() == "second"
+        with pytest.raises(KeyboardInterrupt):
+            work.replace_directory("model", lambda path: (path.mkdir(), stop()))
+        assert (model / "weights").read_text() == "second"
+        with monkeypatch.context() as patch:
+            patch.setattr("elmokit.atomic.rename_atomically", stop)
+            with pytest.raises(KeyboardInterrupt):
+                work.replace_directory("model", write_model("third"))
+        assert not model.exists()  # as a kill between the two renames leaves it
+    with ResumableDirectory(tmp_path / "work", MANIFEST) as work:
+        assert (model / "weights").read_text() == "second"
+        assert not [*work.path.glob(".*")]
+        work.clear("model")
+    assert not work.path.exists()
+
+
+def test_a_manifest_stored_elsewhere_is_checked_when_it_is_read(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    remedy = "give another --out"
+    with ResumableDirectory(tmp_path, {"seed": 1}, manifest_name=None, remedy=remedy) as work:
+        work.check_manifest({"seed": 1, "threads": 2})
+        with pytest.raises(InputError, match="was started with seed 2, now 1; give another --out"):
+            work.check_manifest({"seed": 2})
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_a_killed_process_leaves_whole_parts(tmp_path):

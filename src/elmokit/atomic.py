@@ -38,10 +38,13 @@ class ResumableDirectory:
             merge(work.parts(), work.path / "complete")
             work.publish("complete", Path("out.hdf5"))
 
-    Where the results stay in the directory itself, `clear` takes the place of `publish`.
+    Where the results stay in the directory itself, `clear` takes the place of `publish`. Work that
+    stores its manifest elsewhere, in a checkpoint, gives None as `manifest_name` and calls
+    `check_manifest`; other files in the directory are then left alone.
 
-    `label` is what error messages call the work. `part_name` is the file name of a part, to be
-    formatted with its number (or another key); it may begin with a subdirectory.
+    `label` is what error messages call the work, and `remedy` what to do about another manifest.
+    `part_name` is the file name of a part, to be formatted with its number (or another key); it may
+    begin with a subdirectory.
     """
 
     def __init__(
@@ -50,14 +53,15 @@ class ResumableDirectory:
         manifest: Mapping[str, Any],
         *,
         label: str | None = None,
-        manifest_name: str = "manifest.json",
+        manifest_name: str | None = "manifest.json",
         part_name: str = "part-{:012d}.npz",
+        remedy: str = "finish it as it was started, or remove it to start again",
     ) -> None:
         self.path = path
         self._label = str(path) if label is None else label
         self._manifest: dict[str, Any] = json.loads(json.dumps(dict(manifest)))
-        self._manifest_path = path / manifest_name
-        self._part_name = part_name
+        self._manifest_path = None if manifest_name is None else path / manifest_name
+        self._part_name, self._remedy = part_name, remedy
         self._lock: DirectoryLock | None = None
 
     def __enter__(self) -> "ResumableDirectory":
@@ -99,24 +103,41 @@ class ResumableDirectory:
             path.parent.mkdir(exist_ok=True)
             write_atomically(path, write)
 
-    def publish(self, name: str, target: Path) -> None:
-        """Rename a finished file or directory inside to `target`, then clear this directory."""
+    def replace_directory(self, name: str, write: Callable[[Path], object]) -> None:
+        """Write a directory inside, which takes the place of the last one when it is complete.
+
+        `write` is called with the path of a directory that it has to make.
+        """
+        current = self.path / name
+        new, old = _temporary(current), current.with_name(f".{name}.old")
+        with self.explaining_errors():
+            for path in (new, old):
+                _remove(path)
+            write(new)
+            if current.exists():
+                current.rename(old)
+            rename_atomically(new, current)
+            _remove(old)
+
+    def publish(self, name: str, target: Path, *names: str) -> None:
+        """Rename a finished file or directory inside to `target`, then `clear(*names)`."""
         with self.explaining_errors():
             rename_atomically(self.path / name, target)
-        self.clear()
+        self.clear(*names)
 
     def clear(self, *names: str) -> None:
-        """Remove the parts, files of these names, and the manifest last, and let go of the lock.
+        """Remove parts, files or directories of these names, and the manifest last; then unlock.
 
         The directory itself goes too, unless something else is in it.
         """
         part_directories = {part.parent for part in self.parts()} - {self.path}
         for path in [*self.parts(), *self._unfinished(), *(self.path / name for name in names)]:
-            path.unlink(missing_ok=True)
+            _remove(path)
         for path in part_directories:
             with suppress(OSError):  # something else is in it
                 path.rmdir()
-        self._manifest_path.unlink(missing_ok=True)
+        if self._manifest_path is not None:
+            self._manifest_path.unlink(missing_ok=True)
         self.close()
         with suppress(OSError):
             self.path.rmdir()
@@ -137,9 +158,15 @@ class ResumableDirectory:
 
     def _start_or_resume(self) -> None:
         for path in self._unfinished():
-            path.unlink()
+            _remove(path)
+        for old in self.path.glob(".*.old"):  # killed between the renames of `replace_directory`
+            current = old.with_name(old.name[1 : -len(".old")])
+            if old.is_dir() and not current.exists():
+                rename_atomically(old, current)
+        if self._manifest_path is None:
+            return
         if self._manifest_path.exists():
-            self._check_manifest()
+            self.check_manifest(_read_manifest(self._manifest_path))
             return
         if other := next((path.name for path in sorted(self.path.iterdir())), None):
             raise OutputError(
@@ -148,35 +175,44 @@ class ResumableDirectory:
             )
         write_atomically(self._manifest_path, json.dumps(self._manifest, indent=1))
 
-    def _check_manifest(self) -> None:
-        try:
-            stored = json.loads(self._manifest_path.read_text("utf-8"))
-        except ValueError:
-            stored = None
-        if not isinstance(stored, dict):
-            raise FormatError(
-                f"{self._manifest_path}: is damaged, expected JSON; remove {self.path} to start "
-                "again"
-            )
+    def check_manifest(self, stored: Mapping[str, Any]) -> None:
+        """Raise InputError if the work was started with another manifest than this one."""
+        stored = json.loads(json.dumps(dict(stored)))
+        differences = []
         for name, value in self._manifest.items():
-            if stored.get(name) == value:
-                continue
-            values = f"{name} {_shown(stored.get(name))}, now {_shown(value)}"
-            if len(values) > _LONGEST_SHOWN:
-                values = f"another {name}"
+            if stored.get(name) != value:
+                values = f"{name} {_shown(stored.get(name))}, now {_shown(value)}"
+                differences.append(values if len(values) <= _LONGEST_SHOWN else f"another {name}")
+        if differences:
             raise InputError(
-                f"{self.path}: was started with {values}; finish it as it was started, or remove "
-                "it to start again"
+                f"{self.path}: was started with {', and '.join(differences)}; {self._remedy}"
             )
 
     def _unfinished(self) -> set[Path]:
-        """Files that a killed process had not finished writing."""
+        """What a killed process had not finished writing."""
         directories = self.path, self.part_path(0).parent
         return {path for directory in directories for path in directory.glob(".*.unfinished")}
 
 
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        stored = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        stored = None
+    if not isinstance(stored, dict):
+        raise FormatError(f"{path}: is damaged, expected JSON; remove {path.parent} to start again")
+    return stored
+
+
 def _shown(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: bytes | str | Callable[[BinaryIO], object]) -> None:
