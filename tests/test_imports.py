@@ -31,6 +31,7 @@ THIRD_PARTIES = {
     "anyio": {"server"},
     "fastapi": {"server"},
     "fastapi_offline": {"server"},
+    "google_crc32c": {"formats"},
     "h5py": {"formats", "file_embedding"},
     "httpx": {"server"},
     "matplotlib": {"plots"},

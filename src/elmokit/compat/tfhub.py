@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from elmokit import formats
 from elmokit.batching import Batch
 from elmokit.errors import InputError
+from elmokit.formats.pretrained import StoredMix
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.tokenizers import split_on_whitespace
 
@@ -19,7 +20,8 @@ Tokens = Mapping[str, Sequence[Sequence[str]] | Sequence[int]]
 class Module(nn.Module):
     """TF-Hub's google/elmo: each call starts fresh.
 
-    If `trainable`, four scalars are trained: three `aggregation.weights` and `aggregation.scale`.
+    The source is any model, or a module's folder or archive, whose own mix is taken over. If
+    `trainable`, four scalars are trained: three `aggregation.weights` and `aggregation.scale`.
     """
 
     def __init__(
@@ -28,7 +30,8 @@ class Module(nn.Module):
         super().__init__()
         self._pretrained = formats.load(source, weights)
         self.bilm = self._pretrained.model.bilm.requires_grad_(False)
-        self.aggregation = ScalarMix(self.bilm.config.num_layers + 1, trainable=trainable)
+        mix = self._pretrained.mix or ScalarMix(self.bilm.config.num_layers + 1)
+        self.aggregation = StoredMix.of(mix).mix(trainable=trainable)
 
     def forward(
         self,

@@ -1,6 +1,7 @@
 """Loading, saving and converting models in every supported format."""
 
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import Literal
@@ -10,13 +11,16 @@ from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.formats import native
 from elmokit.formats.archives import file_kind, unpack_model
 from elmokit.formats.bilm_tf import read_bilm_tf, write_bilm_tf
-from elmokit.formats.model_format import explain_missing, find_format
+from elmokit.formats.model_format import FORMATS, explain_missing, find_format
 from elmokit.formats.pretrained import Pretrained
+from elmokit.formats.tf_checkpoint import read_checkpoint
 from elmokit.vocab import write_vocabulary
 
 __all__ = ["Pretrained", "convert", "load", "save"]
 
 Format = Literal["elmokit", "bilm-tf"]
+
+_PART_OF_CHECKPOINT = re.compile(r"\.(data-\d+-of-\d+|meta)$")
 
 ENGLISH = Path(__file__).parents[1] / "english"  # the model in the package
 
@@ -42,6 +46,8 @@ def load(
     kind = file_kind(first)
     if kind.endswith("archive"):
         return _load_archive(first, tokenizer)
+    if kind == "a TensorFlow checkpoint":
+        return read_checkpoint(first, tokenizer=tokenizer)
     if kind in ("an HDF5 file", "text"):
         raise FormatError(
             f"{first}: one file of two; give the options file and the weights file, or their folder"
@@ -97,11 +103,18 @@ def convert(
 def _load_folder(folder: Path, tokenizer: str | None) -> Pretrained:
     if (folder / "model" / native.CONFIG).is_file():  # the best model of a pretraining run
         folder = folder / "model"
-    paths = [*folder.glob("*"), *folder.glob("*/*")]
+    deeper = sum((f.patterns for f in FORMATS.values()), ("*/*",))
+    paths = {path for pattern in ("*", *deeper) for path in folder.glob(pattern)}
     files = [path.relative_to(folder).as_posix() for path in paths]
     model_format = find_format(files)
     if model_format is not None:
         return model_format.read(folder, tokenizer)
+    if "ckpt-lstm" in files:
+        raise FormatError(
+            f"{folder}: this is lm_1b (Jozefowicz et al. 2016), whose LSTMs have peephole "
+            "connections and whose characters have ids of their own; elmokit cannot run it, use "
+            "the original ELMo, which was trained on the same text"
+        )
     if (folder / "checkpoint.pt").is_file() and (folder / "settings.toml").is_file():
         raise FormatError(
             f"{folder}: this pretraining run has not saved a model yet; it saves the first one "
@@ -112,6 +125,8 @@ def _load_folder(folder: Path, tokenizer: str | None) -> Pretrained:
 
 def _load_pair(first: Path, second: Path, tokenizer: str | None) -> Pretrained:
     kinds = {file_kind(path): path for path in (first, second)}
+    if set(kinds) == {"a TensorFlow checkpoint", "text"}:
+        return read_checkpoint(kinds["a TensorFlow checkpoint"], kinds["text"], tokenizer)
     if set(kinds) != {"an HDF5 file", "text"}:
         files = ", ".join(f"{path} is {file_kind(path)}" for path in (first, second))
         raise FormatError(f"{files}; expected one options file (JSON) and one weights file (HDF5)")
@@ -137,6 +152,11 @@ def _existing(source: str | Path) -> Path:
                 f"{source}: nothing is downloaded here; download the file, then give its path, "
                 "or name its folder in the environment variable ELMOKIT_MODELS"
             )
+    if not path.exists() or _PART_OF_CHECKPOINT.search(path.name):
+        # TensorFlow names a checkpoint without the ending of any of its files.
+        index = path.with_name(_PART_OF_CHECKPOINT.sub("", path.name) + ".index")
+        if index.is_file():
+            return index
     if not path.exists():
         raise FormatError(f"{path}: no such file or folder")
     return path

@@ -1,6 +1,7 @@
 """Unpacking the one model in a zip or tar archive, without trusting the archive."""
 
 import lzma
+import os
 import shutil
 import tarfile
 import zipfile
@@ -13,6 +14,7 @@ from typing import Any
 
 from elmokit.errors import FormatError
 from elmokit.formats.model_format import ModelFormat, explain_missing, find_format
+from elmokit.formats.tensor_bundle import TABLE_SIGNATURE
 
 # How files begin.
 _SIGNATURES = {
@@ -53,11 +55,15 @@ def file_kind(path: Path) -> str:
         return "a folder"
     with open(path, "rb") as file:
         head = file.read(512)
+        file.seek(-min(len(head), len(TABLE_SIGNATURE)), os.SEEK_END)
+        tail = file.read()
     for signature, kind in _SIGNATURES.items():
         if head.startswith(signature):
             return kind
     if head[257:262] == b"ustar":
         return "a tar archive"
+    if tail == TABLE_SIGNATURE:
+        return "a TensorFlow checkpoint"
     if not head:
         return "an empty file"
     return "text" if b"\0" not in head else "a binary file of another kind"

@@ -1,9 +1,11 @@
 """The options.json and HDF5 weights of bilm-tf and AllenNLP."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import h5py
 import numpy as np
@@ -51,31 +53,71 @@ def read_bilm_tf(options: Path, weights: Path, tokenizer: str | None = None) -> 
     with _explaining_hdf5_errors(weights), h5py.File(weights, "r") as file:
         stored = _find_datasets(file)
         _check_kind(stored, file, weights)
-        config = _config(description, stored, options, weights)
-        words = _softmax_words(stored, weights)
-        datasets = [*_datasets(config, softmax_words=words)]
-        names = {dataset.name: _find(stored, dataset, weights) for dataset in datasets}
-        _check_extra_datasets(stored, names, weights)
-        _check_size(stored, names, weights)
-        tensors = {}
-        for dataset in datasets:
-            array = np.asarray(stored[names[dataset.name]][()], np.float32)
-            for name, ours in zip(dataset.parameters, dataset.to_ours(array), strict=True):
-                tensors[name] = torch.from_numpy(
-                    ours
-                ).contiguous()  # torch transposes with all cores
+        # Before memory is allocated for sizes that a small file only declares.
+        max_bytes = _MAX_EXPANSION * weights.stat().st_size
+        model = read_model(stored, description, options, weights, max_bytes=max_bytes)
+    vocabulary, mix = weights.parent / "vocab.txt", description.elmokit.mix
+    return Pretrained(
+        model,
+        read_vocabulary(vocabulary) if has_vocabulary(model) and vocabulary.is_file() else None,
+        tokenizer or description.elmokit.split,
+        description.elmokit.card,
+        None if mix is None else mix.mix(),
+    )
+
+
+class StoredArray(Protocol):
+    """An array in a file, such as a dataset of h5py; `array[()]` reads it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def __getitem__(self, key: tuple[()], /) -> npt.NDArray[Any]: ...
+
+
+Stored = Mapping[str, StoredArray]
+
+
+def read_model(
+    stored: Stored,
+    description: Options,
+    options: Path,
+    weights: Path,
+    *,
+    max_bytes: float = math.inf,
+) -> LanguageModel:
+    """The model whose arrays have the names of bilm-tf's datasets, at most so many bytes in all."""
+    config = _config(description, stored, options, weights)
+    words = _softmax_words(stored, weights)
+    datasets = [*_datasets(config, softmax_words=words)]
+    names = {dataset.name: _find(stored, dataset, weights) for dataset in datasets}
+    _check_extra_datasets(stored, names, weights)
+    declared = sum(
+        math.prod(stored[name].shape) * stored[name].dtype.itemsize for name in names.values()
+    )
+    if declared > max_bytes:
+        raise FormatError(
+            f"{weights}: declares {declared:,} bytes of weights, but the whole file has only "
+            f"{weights.stat().st_size:,}; it is damaged or malicious"
+        )
+    tensors = {}
+    for dataset in datasets:
+        array = np.asarray(stored[names[dataset.name]][()], np.float32)
+        for name, ours in zip(dataset.parameters, dataset.to_ours(array), strict=True):
+            tensors[name] = torch.from_numpy(ours).contiguous()  # torch transposes with all cores
     with torch.device("meta"):
         softmax = None if words is None else Softmax(words, config.projection_size)
         model = LanguageModel(BiLM(config), softmax)
     model.load_state_dict(tensors, assign=True)
-    vocabulary_path = weights.parent / "vocab.txt"
-    has_words = words is not None or config.vocabulary_size is not None
-    vocabulary = (
-        read_vocabulary(vocabulary_path) if has_words and vocabulary_path.is_file() else None
-    )
-    return Pretrained(
-        model, vocabulary, tokenizer or description.elmokit.split, description.elmokit.card
-    )
+    return model
+
+
+def has_vocabulary(model: LanguageModel) -> bool:
+    """Whether a model has vectors of words, in a softmax or as its input."""
+    return model.softmax is not None or model.bilm.config.vocabulary_size is not None
 
 
 def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
@@ -106,9 +148,7 @@ def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
     write_options(pretrained, options)
 
 
-def _config(
-    options: Options, stored: dict[str, h5py.Dataset], path: Path, weights: Path
-) -> BiLMConfig:
+def _config(options: Options, stored: Stored, path: Path, weights: Path) -> BiLMConfig:
     """The configuration, with the vocabulary size of a word-level model from the weights."""
     vocabulary_size = None
     if options.char_cnn is None:
@@ -117,7 +157,7 @@ def _config(
                 f"{weights}: no dataset called embedding, which a word-level model "
                 f"(no char_cnn in {path.name}) must have; is {path.name} of another model?"
             )
-        vocabulary_size = len(stored["embedding"])
+        vocabulary_size = stored["embedding"].shape[0]
     try:
         # TensorFlow's own names occur in models with one direction only.
         one_direction = any(name.startswith("rnn/") for name in stored)
@@ -232,7 +272,7 @@ def _their_gates(array: Array) -> Array:
     return gates[[0, 3, 1, 2]].reshape(array.shape)
 
 
-def _softmax_words(stored: dict[str, h5py.Dataset], path: Path) -> int | None:
+def _softmax_words(stored: Stored, path: Path) -> int | None:
     shapes = [stored[n].shape if n in stored else None for n in ("softmax/W", "softmax/b")]
     if shapes == [None, None]:
         return None
@@ -283,7 +323,7 @@ def _check_kind(stored: dict[str, h5py.Dataset], file: h5py.File, path: Path) ->
     )
 
 
-def _find(stored: dict[str, h5py.Dataset], dataset: _Dataset, path: Path) -> str:
+def _find(stored: Stored, dataset: _Dataset, path: Path) -> str:
     """The name of a dataset in the file; its shape and type are checked."""
     name = next((name for name in _spellings(dataset.name) if name in stored), None)
     if name is None:
@@ -303,9 +343,7 @@ def _find(stored: dict[str, h5py.Dataset], dataset: _Dataset, path: Path) -> str
     return name
 
 
-def _check_extra_datasets(
-    stored: dict[str, h5py.Dataset], names: dict[str, str], path: Path
-) -> None:
+def _check_extra_datasets(stored: Stored, names: dict[str, str], path: Path) -> None:
     """Raise FormatError for a part of a model that the options do not mention."""
     parts = ("char_embed", "CNN", "RNN_", "rnn", "softmax")
     for name in sorted(set(stored) - set(names.values())):
@@ -314,16 +352,6 @@ def _check_extra_datasets(
                 f"{path}: {name} is there, but the options do not mention it; "
                 "do the two files belong together?"
             )
-
-
-def _check_size(stored: dict[str, h5py.Dataset], names: dict[str, str], path: Path) -> None:
-    """Raise FormatError before memory is allocated for sizes that a small file only declares."""
-    declared = sum(stored[name].nbytes for name in names.values())
-    if declared > _MAX_EXPANSION * path.stat().st_size:
-        raise FormatError(
-            f"{path}: declares {declared:,} bytes of weights, but the whole file has only "
-            f"{path.stat().st_size:,}; it is damaged or malicious"
-        )
 
 
 def _spellings(name: str) -> Iterator[str]:

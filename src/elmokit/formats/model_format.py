@@ -33,8 +33,12 @@ class ModelFormat:
 
     def select(self, files: Collection[str]) -> list[str]:
         """Those of a folder's files that belong to a model of this format."""
-        patterns = sum(self.required.values(), self.optional)
-        return [file for file in files if _fits(file, patterns)]
+        return [file for file in files if _fits(file, self.patterns)]
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The patterns of all files that are read."""
+        return sum(self.required.values(), self.optional)
 
 
 # All formats by name, in the order in which a folder is tried.

@@ -16,6 +16,7 @@ from elmokit.errors import FormatError
 from elmokit.formats.model_format import register_format
 from elmokit.formats.pretrained import (
     Pretrained,
+    StoredMix,
     config_fields,
     parameter_name,
     stored_config,
@@ -42,6 +43,7 @@ class _Description:
     softmax_words: int | None
     bilm: BiLMConfig
     softmax_cutoffs: tuple[int, ...] | None = None  # of an adaptive softmax
+    mix: StoredMix | None = None
 
     def __post_init__(self) -> None:
         if self.softmax_words is not None and not 1 <= self.softmax_words <= 2**30:
@@ -84,6 +86,7 @@ def read_native(folder: Path, tokenizer: str | None = None) -> Pretrained:
         read_vocabulary(vocabulary) if vocabulary.exists() else None,
         tokenizer or description.split,
         card.read_text(encoding="utf-8", errors="replace") if card.exists() else "",
+        None if description.mix is None else description.mix.mix(),
     )
 
 
@@ -97,6 +100,7 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
         None if model.softmax is None else model.softmax.num_words,
         model.bilm.config,
         model.softmax.cutoffs if isinstance(model.softmax, AdaptiveSoftmax) else None,
+        None if pretrained.mix is None else StoredMix.of(pretrained.mix),
     )
     stored = {**asdict(description), "bilm": stored_config(description.bilm)}
     (folder / CONFIG).write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")

@@ -1,11 +1,11 @@
 """The options.json of bilm-tf and AllenNLP."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from elmokit.formats.pretrained import DEFAULT_TOKENIZER, Pretrained
+from elmokit.formats.pretrained import DEFAULT_TOKENIZER, Pretrained, StoredMix
 from elmokit.model_config import BiLMConfig, CharacterConfig, Direction, read_record
 from elmokit.vocab import CharacterIndexer
 
@@ -47,6 +47,7 @@ class OwnOptions:
 
     split: str = DEFAULT_TOKENIZER
     card: str = ""
+    mix: StoredMix | None = None
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,8 @@ def write_options(pretrained: Pretrained, path: Path) -> None:
         "lstm": lstm,
         "elmokit": {"split": pretrained.tokenizer, "card": pretrained.card},
     }
+    if pretrained.mix is not None:
+        options["elmokit"]["mix"] = asdict(StoredMix.of(pretrained.mix))
     if config.characters is not None:
         options["char_cnn"] = {
             "activation": config.characters.activation,

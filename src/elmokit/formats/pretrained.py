@@ -9,6 +9,7 @@ import torch
 
 from elmokit.errors import FormatError
 from elmokit.model.bilm import LanguageModel
+from elmokit.model.scalar_mix import ScalarMix
 from elmokit.model_config import BiLMConfig
 from elmokit.tokenizers import check_tokenizer
 from elmokit.vocab import CharacterIndexer, TokenIndexer, Vocabulary, WordIndexer
@@ -40,16 +41,44 @@ _STORED_CHARACTER_FIELDS = {
 
 
 @dataclass(frozen=True)
+class StoredMix:
+    """A mix of layers as stored in files: its weights before the softmax, and its scale."""
+
+    weights: tuple[float, ...]
+    scale: float
+
+    @classmethod
+    def of(cls, mix: ScalarMix) -> "StoredMix":
+        return cls(tuple(mix.weights.tolist()), mix.scale.item())
+
+    def mix(self, *, trainable: bool = False) -> ScalarMix:
+        """The mix."""
+        return ScalarMix(
+            len(self.weights), weights=self.weights, scale=self.scale, trainable=trainable
+        )
+
+
+@dataclass(frozen=True)
 class Pretrained:
-    """A model, the vocabulary of its softmax or word embedding, its tokenizer and model card."""
+    """A model, the vocabulary of its softmax or word embedding, its tokenizer and model card.
+
+    `mix` is the one that a TF-Hub module came with: `model.embed(sentences, layers=mix)`.
+    """
 
     model: LanguageModel
     vocabulary: Vocabulary | None = None
     tokenizer: str = DEFAULT_TOKENIZER
     card: str = ""
+    mix: ScalarMix | None = None
 
     def __post_init__(self) -> None:
         check_tokenizer(self.tokenizer)
+        layers = self.model.bilm.config.num_layers + 1
+        if self.mix is not None and len(self.mix.weights) != layers:
+            raise FormatError(
+                f"the mix has {len(self.mix.weights)} weights, but the model {layers} layers; "
+                "expected one weight for each layer"
+            )
         embedding_words, softmax = self.model.bilm.config.vocabulary_size, self.model.softmax
         if embedding_words is not None and self.vocabulary is None:
             raise FormatError(
