@@ -6,6 +6,7 @@ import pytest
 
 import elmokit
 from elmokit import formats
+from elmokit.atomic import ResumableDirectory
 from elmokit.errors import InputError
 from elmokit.model.bilm import LanguageModel
 from elmokit.model.softmax import AdaptiveSoftmax
@@ -78,9 +79,9 @@ def test_a_killed_call_is_resumed_with_the_same_weights(source, tmp_path, monkey
     def killed(*_, **__):
         raise KeyboardInterrupt
 
-    for step in ("pretrain", "rename_atomically"):
+    for owner, step in ((finetuning, "pretrain"), (ResumableDirectory, "publish")):
         with monkeypatch.context() as patched:
-            patched.setattr(finetuning, step, killed)
+            patched.setattr(owner, step, killed)
             with pytest.raises(KeyboardInterrupt):
                 finetune(source, SENTENCES, tmp_path / "finetuned", epochs=2)
         assert not (tmp_path / "finetuned").exists()

@@ -37,8 +37,9 @@ def test_a_run_with_initial_weights_resumes_and_quotes_their_card(corpus, uninte
     trainer.initial_card = source.card
     for _ in range(3):
         trainer.train_step()
-    (tmp_path / "killed").mkdir()
-    RunDirectory(tmp_path / "killed", writes=True).save_checkpoint(trainer.checkpoint())
+    directory = RunDirectory(tmp_path / "killed", corpus, settings, writes=True)
+    with directory.lock():
+        directory.save_checkpoint(trainer.checkpoint())
     pretrain(corpus, settings, tmp_path / "killed", init_from=source)
     assert weights_of(tmp_path / "killed") == weights_of(tmp_path / "uninterrupted")
     for name in ("killed", "uninterrupted"):

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from elmokit import prepare
-from elmokit.atomic import DirectoryLock
+from elmokit.atomic import DirectoryLock, ResumableDirectory
 from elmokit.errors import ElmokitError, FormatError, InputError, OutputError
-from elmokit.pretraining import line_ranges
-from elmokit.pretraining.line_ranges import Chunk, LineRange
-from elmokit.pretraining.prepare import write_parts
+from elmokit.pretraining import text_chunks
+from elmokit.pretraining.prepare import PrepareSettings, write_parts
+from elmokit.pretraining.text_chunks import Chunk, LineRange
 from elmokit.progress import Progress
 from elmokit.tokenizers import get_tokenizer
 
@@ -121,7 +121,7 @@ def test_every_500th_line_is_held_out_and_stays_out_of_the_shards(tmp_path):
 
 
 def test_holding_out_stops_at_enough_words(tmp_path, monkeypatch):
-    monkeypatch.setattr(line_ranges, "HELD_OUT_WORDS", 5)
+    monkeypatch.setattr(text_chunks, "HELD_OUT_WORDS", 5)
     corpus = prepared(tmp_path / "a", "a b c\n" * 4000, tokenizer="spaces", valid=None)
     assert len(corpus.valid) == 2
 
@@ -189,7 +189,7 @@ def test_a_text_without_words_is_refused(tmp_path):
 def test_the_corpus_does_not_depend_on_the_chunks(tmp_path, monkeypatch, wrapped):
     text = "".join(f"{PARAGRAPH}\nNumber {n} is here.\n{chr(10) * (n % 3)}" for n in range(900))
     at_once = prepared(tmp_path / "a", text, wrapped=wrapped, valid=None)
-    monkeypatch.setattr(line_ranges, "CHUNK_BYTES", 3000)
+    monkeypatch.setattr(text_chunks, "CHUNK_BYTES", 3000)
     in_chunks = prepared(tmp_path / "b", text, wrapped=wrapped, valid=None)
     assert in_chunks.fingerprint == at_once.fingerprint
     assert in_chunks.valid
@@ -259,9 +259,9 @@ RUN = """
 import sys
 
 if __name__ == "__main__":
-    from elmokit.pretraining import line_ranges, prepare
+    from elmokit.pretraining import prepare, text_chunks
 
-    line_ranges.CHUNK_BYTES = 2**14
+    text_chunks.CHUNK_BYTES = 2**14
     prepare.prepare([sys.argv[1]], sys.argv[2], workers=2)
 """
 
@@ -282,8 +282,8 @@ def test_a_killed_call_is_resumed_with_the_same_files(tmp_path, monkeypatch):
     assert not (killed / "corpus.json").exists()
 
     modified_at = {path: path.stat().st_mtime_ns for path in killed.glob("parts/[0-9]*.npz")}
-    monkeypatch.setattr(line_ranges, "CHUNK_BYTES", 2**14)
-    monkeypatch.setattr("shutil.rmtree", lambda path: None)  # parts stay, to be looked at
+    monkeypatch.setattr(text_chunks, "CHUNK_BYTES", 2**14)
+    monkeypatch.setattr(ResumableDirectory, "clear", ResumableDirectory.close)  # parts stay
     for folder in (killed, uninterrupted):
         prepare([text], folder, workers=1)
     assert all(path.stat().st_mtime_ns == modified for path, modified in modified_at.items())
@@ -294,16 +294,16 @@ def test_a_killed_call_is_resumed_with_the_same_files(tmp_path, monkeypatch):
 
 
 def test_a_killed_worker_is_an_error_that_says_how_to_resume(tmp_path):
-    text = write(tmp_path / "text", f"{PARAGRAPH}\n")
-    with pytest.raises(OutputError, match="a worker was killed"):
-        write_parts(
-            [Chunk(n, (LineRange(str(text), n + 1, b"a\n", False),), (), 0) for n in range(2)],
-            tmp_path / "parts",
-            tokenizer=Killing("spaces"),
-            wrapped=False,
-            workers=2,
-            progress=Progress(None),
-        )
+    chunks = [Chunk(n, [LineRange("text", n + 1, bytearray(b"a\n"), False)], [], 0) for n in (0, 1)]
+    settings = PrepareSettings(
+        split=Killing("spaces"), wrapped=False, hold_out=False, min_count=None, max_words=None,
+        vocabulary=None, skip_bad=False,
+    )  # fmt: skip
+    with (
+        ResumableDirectory(tmp_path, {}, manifest_name=None, part_name="parts/{}") as directory,
+        pytest.raises(OutputError, match="a worker was killed"),
+    ):
+        write_parts(chunks, directory, settings, workers=2, progress=Progress(None))
 
 
 class Killing(str):

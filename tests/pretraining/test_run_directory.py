@@ -153,11 +153,13 @@ def test_a_finished_run_is_left_as_it_is(corpus, uninterrupted):
 
 
 def test_another_corpus_or_other_settings_are_refused(corpus, uninterrupted, tmp_path):
-    with pytest.raises(InputError, match=r"batch_size 4 → 8.*another --out"):
-        pretrain(corpus, changed(batch_size=8), uninterrupted)
+    with pytest.raises(
+        InputError, match=r"batch_size 4, now 8, and seed 0, now 1; resume.*another --out"
+    ):
+        pretrain(corpus, changed(batch_size=8, seed=1), uninterrupted)
     assert "batch_size = 4" in (uninterrupted / "settings.toml").read_text()
     other = make_corpus(tmp_path / "other", SENTENCES)
-    record = json.loads((other / "corpus.json").read_text()) | {"fingerprint": "other"}
+    record = json.loads((other / "corpus.json").read_text()) | {"fingerprint": "f" * 64}
     (other / "corpus.json").write_text(json.dumps(record))
     with pytest.raises(InputError, match="another corpus"):
         pretrain(Corpus.open(other), TINY, uninterrupted)
@@ -236,6 +238,6 @@ def test_weights_do_not_depend_on_when_checkpoints_are_written(corpus, uninterru
 def test_a_directory_in_which_another_process_trains_is_refused(corpus, uninterrupted):
     with (
         DirectoryLock(uninterrupted, "busy"),
-        pytest.raises(InputError, match="another process trains"),
+        pytest.raises(InputError, match="another process is writing it"),
     ):
         pretrain(corpus, TINY, uninterrupted)

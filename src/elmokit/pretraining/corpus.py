@@ -69,6 +69,11 @@ class Corpus:
             fingerprint=record.fingerprint,
         )
 
+    @property
+    def predictions(self) -> int:
+        """What each direction predicts: the words, and the end of each sentence."""
+        return self.words + self.sentences
+
     @cached_property
     def lexicon(self) -> list[str]:
         """Every distinct word, in the order of ids."""

@@ -14,12 +14,12 @@ from elmokit.atomic import write_checkpoint
 from elmokit.errors import FormatError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.pretraining.corpus import Corpus
-from elmokit.pretraining.init_from_model import copy_weights
-from elmokit.pretraining.run_directory import CHECKPOINT, RunDirectory
+from elmokit.pretraining.run_directory import CHECKPOINT, MODEL, RunDirectory
 from elmokit.pretraining.settings import PretrainingSettings
 from elmokit.pretraining.trainer import Trainer
 from elmokit.pretraining.validation import sample_sentences, validate
 from elmokit.process_memory import peak_bytes
+from elmokit.progress import duration
 from elmokit.threads import find_device
 
 # Steps are timed for so long, and validation on so many words.
@@ -40,63 +40,47 @@ def dry_run(
     Every shard is read, a few steps are done, held-out sentences are scored, and a checkpoint is
     written beside `out` and removed.
     """
-    checkpoint = RunDirectory(Path(out), writes=False).read_checkpoint(corpus, settings)
-    _check_shards(corpus)
+    checkpoint = RunDirectory(Path(out), corpus, settings, writes=False).read_checkpoint()
+    for shard in corpus.shards:
+        ids = np.load(shard, mmap_mode="r")
+        if not 0 <= ids.min() <= ids.max() < corpus.types:
+            raise FormatError(f"{shard}: has ids that no word has; prepare the text again")
     trainer = Trainer(corpus, settings, device=find_device(device))
-    lines = []
-    if checkpoint is not None:
-        trainer.resume(checkpoint)
-        lines.append(f"resuming after step {trainer.step:,} of {trainer.total_steps:,}")
-    elif init_from is not None:
-        lines.append(copy_weights(init_from, trainer.pretrained))
-    steps_left = trainer.total_steps - trainer.step
+    start = trainer.resume_or_start_from(checkpoint, init_from)
+    steps_left = trainer.steps_left
     step_seconds = _time_steps(trainer)
     validation_seconds = _time_validation(trainer, steps_left)
     started = time.perf_counter()
     checkpoint_bytes = _write_once(trainer, Path(out))
     saving_seconds = time.perf_counter() - started
 
-    training_seconds = step_seconds * steps_left
-    seconds = training_seconds + validation_seconds
+    seconds = step_seconds * steps_left + validation_seconds
     if settings.checkpoint_minutes > 0:
         seconds += saving_seconds * (1 + seconds / (60 * settings.checkpoint_minutes))
     else:
         seconds += saving_seconds * steps_left
-    modules = {
-        "encoder": trainer.model.bilm.encoder,
-        "LSTMs": trainer.model.bilm.lstms,
-        "softmax": trainer.model.softmax,
-    }
+    model = trainer.model
+    modules = {"encoder": model.bilm.encoder, "LSTMs": model.bilm.lstms, "softmax": model.softmax}
     parameters = {
-        name: sum(p.numel() for p in module.parameters())
+        name: sum(parameter.numel() for parameter in module.parameters())
         for name, module in modules.items()
         if module is not None
     }
     peak = peak_bytes()
     memory = "" if peak is None else f"{peak / 2**20:,.0f} MB at most so far; "
-    return "\n".join(
-        [
-            *lines,
-            f"text: {corpus.words:,} words, {corpus.sentences:,} sentences, "
-            f"{len(corpus.vocabulary):,} words to predict; "
-            f"{len(corpus.valid):,} sentences held out",
-            "parameters: "
-            + ", ".join(f"{name} {count:,}" for name, count in parameters.items())
-            + f"; {sum(parameters.values()):,} in all",
-            f"memory: {memory}a checkpoint takes {checkpoint_bytes / 2**20:,.0f} MB",
-            f"steps: {steps_left:,} of {trainer.words_per_step:,} words, "
-            f"{trainer.steps_per_epoch:,.0f} in an epoch",
-            f"time: {_duration(seconds)}, of which {_duration(validation_seconds)} for validation; "
-            f"{trainer.words_per_step / step_seconds:,.0f} tokens/s",
-        ]
-    )
-
-
-def _check_shards(corpus: Corpus) -> None:
-    for shard in corpus.shards:
-        ids = np.load(shard, mmap_mode="r")
-        if not 0 <= ids.min() <= ids.max() < corpus.types:
-            raise FormatError(f"{shard}: has ids that no word has; prepare the text again")
+    lines = [
+        f"text: {corpus.words:,} words, {corpus.sentences:,} sentences, "
+        f"{len(corpus.vocabulary):,} words to predict; {len(corpus.valid):,} sentences held out",
+        "parameters: "
+        + ", ".join(f"{name} {count:,}" for name, count in parameters.items())
+        + f"; {sum(parameters.values()):,} in all",
+        f"memory: {memory}a checkpoint takes {checkpoint_bytes / 2**20:,.0f} MB",
+        f"steps: {steps_left:,} of {trainer.words_per_step:,} words, "
+        f"{trainer.steps_per_epoch:,.0f} in an epoch",
+        f"time: {duration(seconds)}, of which {duration(validation_seconds)} for validation; "
+        f"{trainer.words_per_step / step_seconds:,.0f} tokens/s",
+    ]
+    return "\n".join(lines if start is None else [start, *lines])
 
 
 def _time_steps(trainer: Trainer) -> float:
@@ -131,20 +115,13 @@ def _count_words(sentences: Sequence[Sequence[str]]) -> int:
     return sum(map(len, sentences))
 
 
-def _duration(seconds: float) -> str:
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} m" if minutes < 60 else f"{minutes // 60:,} h {minutes % 60:02d} m"
-
-
 def _write_once(trainer: Trainer, out: Path) -> int:
     """The size of a checkpoint, after writing one and the model where the run will be."""
     parent = next(path for path in (out, *out.absolute().parents) if path.is_dir())
     try:
         with tempfile.TemporaryDirectory(prefix=".elmokit.", dir=parent) as directory:
             write_checkpoint(vars(trainer.checkpoint()), Path(directory, CHECKPOINT))
-            formats.save(trainer.pretrained, Path(directory, "model"))
+            formats.save(trainer.pretrained, Path(directory, MODEL))
             size = Path(directory, CHECKPOINT).stat().st_size
     except OSError as error:
         raise OutputError(f"{parent}: cannot be written ({error.strerror or error})") from None

@@ -1,7 +1,6 @@
 """Fine-tuning a pretrained language model on the text of a task."""
 
 import hashlib
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 
 from elmokit import formats
-from elmokit.atomic import DirectoryLock, rename_atomically
+from elmokit.atomic import ResumableDirectory
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.softmax import AdaptiveSoftmax
@@ -54,7 +53,6 @@ def finetune(
     assert source.vocabulary is not None
     if not any(map(len, sentences)):
         raise InputError("there is no sentence to fine-tune the model on")
-    settings = _settings(source, sentences, epochs)
     digest = finetuning_digest(source, sentences, epochs=epochs)
     if out.exists():
         if not (out / _DIGEST).is_file() or (out / _DIGEST).read_text("utf-8") != digest:
@@ -65,8 +63,7 @@ def finetune(
         return formats.load(out)
 
     work = out.with_name(f".{out.name}.{digest[:8]}.unfinished")
-    work.mkdir(parents=True, exist_ok=True)
-    with DirectoryLock(work, f"{out}: another process is writing it; wait until it has ended"):
+    with ResumableDirectory(work, {}, label=str(out), manifest_name=None) as directory:
         text, words = work / "sentences.txt", work / "words.txt"
         if not (work / "corpus").exists():
             text.write_text("".join(" ".join(s) + "\n" for s in sentences), "utf-8")
@@ -80,13 +77,16 @@ def finetune(
             skip_bad=True,
             show_progress_bar=False,
         )
+        settings = _settings(source, sentences, epochs)
         pretrain(corpus, settings, work / "run", init_from=source, device=device, report=report)
-        finetuned = formats.load(work / "run" / "model")
-        shutil.rmtree(work / "model", ignore_errors=True)  # of a call that was killed
-        formats.save(replace(finetuned, tokenizer=source.tokenizer), work / "model")
-        (work / "model" / _DIGEST).write_text(digest, "utf-8")
-    rename_atomically(work / "model", out)
-    shutil.rmtree(work)
+        finetuned = replace(formats.load(work / "run" / "model"), tokenizer=source.tokenizer)
+
+        def save(folder: Path) -> None:
+            formats.save(finetuned, folder)
+            (folder / _DIGEST).write_text(digest, "utf-8")
+
+        directory.replace_directory("model", save)
+        directory.publish("model", out, "sentences.txt", "words.txt", "corpus", "run")
     return formats.load(out)
 
 
@@ -94,11 +94,10 @@ def finetuning_digest(
     source: Pretrained, sentences: Sequence[Sequence[str]], *, epochs: float
 ) -> str:
     """A digest of all that decides what `finetune` makes."""
-    settings = _settings(source, sentences, epochs)
     inputs = (
         source.fingerprint(),
         source.tokenizer,
-        names_of_0_1(asdict(settings)),
+        names_of_0_1(asdict(_settings(source, sentences, epochs))),
         [*map(tuple, sentences)],
     )
     return hashlib.sha256(repr(inputs).encode("utf-8", "surrogatepass")).hexdigest()
@@ -107,8 +106,8 @@ def finetuning_digest(
 def _settings(
     source: Pretrained, sentences: Sequence[Sequence[str]], epochs: float
 ) -> PretrainingSettings:
-    softmax: dict[str, Any] = {}
     words = sum(map(len, sentences))
+    softmax: dict[str, Any] = {}
     if isinstance(source.model.softmax, AdaptiveSoftmax):
         softmax = {"softmax": "adaptive", "cutoffs": source.model.softmax.cutoffs}
     return PretrainingSettings(

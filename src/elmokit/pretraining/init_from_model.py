@@ -10,17 +10,23 @@ from elmokit.formats.pretrained import Pretrained
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
 
 
+@torch.no_grad()
 def copy_weights(source: Pretrained, target: Pretrained) -> str:
     """Copy the weights of a model to a new one; returns a sentence on what was copied.
 
     Of the softmax and of word embeddings, the rows of words in both vocabularies are copied.
     """
-    _check_shapes(source, target)
     old_bilm, new_bilm = source.model.bilm, target.model.bilm
-    with torch.no_grad():
-        for name, parameter in new_bilm.named_parameters():
-            if not name.startswith("encoder.") or new_bilm.config.characters is not None:
-                parameter.copy_(old_bilm.get_parameter(name))
+    for field in fields(new_bilm.config):
+        new_size, old_size = (getattr(b.config, field.name) for b in (new_bilm, old_bilm))
+        if new_size != old_size and field.name != "vocabulary_size":
+            raise InputError(
+                f"the model to start from has {field.name} {old_size!r}, this run {new_size!r}; "
+                "give this run the same settings"
+            )
+    for name, parameter in new_bilm.named_parameters():
+        if not name.startswith("encoder.") or new_bilm.config.characters is not None:
+            parameter.copy_(old_bilm.get_parameter(name))
     copied = "copied the LSTMs and the encoder"
     if target.vocabulary is None or source.vocabulary is None:
         return f"{copied}; the softmax starts anew, because the source has no vocabulary"
@@ -70,9 +76,8 @@ def _copy_clusters(
     starts = zip((0, *new.cutoffs), (0, *old.cutoffs), strict=True)
     for cluster, (new_start, old_start) in enumerate(starts):
         both = is_same & (new_clusters == cluster)
-        for new_rows, old_rows in zip(
-            _word_tensors(new, cluster), _word_tensors(old, cluster), strict=True
-        ):
+        tensors = zip(_word_tensors(new, cluster), _word_tensors(old, cluster), strict=True)
+        for new_rows, old_rows in tensors:
             _copy_rows(new_rows, new_ids[both] - new_start, old_rows, old_ids[both] - old_start)
     return int(is_same.sum())
 
@@ -80,29 +85,16 @@ def _copy_clusters(
 def _cluster_tensors(softmax: AdaptiveSoftmax) -> list[Tensor]:
     """The weights of the clusters themselves, and of the projections into them."""
     head, first = softmax.classes.head, softmax.cutoffs[0]
-    projections = [tail.get_parameter("0.weight").detach() for tail in softmax.classes.tail]
-    return [head.weight.detach()[first:], head.bias.detach()[first:], *projections]
+    projections = [tail.get_parameter("0.weight") for tail in softmax.classes.tail]
+    return [head.weight[first:], head.bias[first:], *projections]
 
 
 def _word_tensors(softmax: AdaptiveSoftmax, cluster: int) -> list[Tensor]:
     """The weights of the words in a cluster, a row per word; the commonest are in cluster 0."""
     if cluster > 0:
-        return [softmax.classes.tail[cluster - 1].get_parameter("1.weight").detach()]
-    head = softmax.classes.head
-    return [head.weight.detach(), head.bias.detach()]
+        return [softmax.classes.tail[cluster - 1].get_parameter("1.weight")]
+    return [softmax.classes.head.weight, softmax.classes.head.bias]
 
 
 def _copy_rows(new: Tensor, new_ids: Tensor, old: Tensor, old_ids: Tensor) -> None:
-    with torch.no_grad():
-        new[new_ids.to(new.device)] = old[old_ids.to(old.device)].to(new)
-
-
-def _check_shapes(source: Pretrained, target: Pretrained) -> None:
-    old_config, new_config = source.model.bilm.config, target.model.bilm.config
-    for field in fields(new_config):
-        new, old = getattr(new_config, field.name), getattr(old_config, field.name)
-        if new != old and field.name != "vocabulary_size":
-            raise InputError(
-                f"the model to start from has {field.name} {old!r}, this run {new!r}; "
-                "give this run the same settings"
-            )
+    new[new_ids.to(new.device)] = old[old_ids.to(old.device)].to(new)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,7 @@ class Segments:
     last: Tensor  # (batch_size,), the last segment of each row
 
     @classmethod
-    def of(cls, resets: npt.NDArray[np.bool_]) -> "Segments":
+    def of(cls, resets: npt.NDArray[np.bool_], device: torch.device | str = "cpu") -> "Segments":
         """The segments of rows that are reset before some words, (batch_size, steps)."""
         num_rows, steps = resets.shape
         is_start = resets.copy()
@@ -50,27 +51,19 @@ class Segments:
         batch_sizes = batch_sizes[batch_sizes > 0]
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
-        sorted_starts = starts[order]
-        tokens = np.concatenate(
-            [sorted_starts[:size] + step for step, size in enumerate(batch_sizes)]
-        )
+        starts_by_rank = starts[order]
+        tokens = [starts_by_rank[:size] + step for step, size in enumerate(batch_sizes)]
         last = np.searchsorted(starts, np.arange(1, num_rows + 1) * steps) - 1
-        return cls(
-            torch.from_numpy(tokens),
-            batch_sizes.tolist(),
-            torch.from_numpy(sorted_starts // steps),
-            torch.from_numpy(resets.flatten()[sorted_starts]),
-            torch.from_numpy(rank[last]),
-        )
 
-    def to(self, device: torch.device) -> "Segments":
-        """The segments on a device."""
-        return Segments(
-            self.tokens.to(device),
-            self.batch_sizes,
-            self.rows.to(device),
-            self.is_reset.to(device),
-            self.last.to(device),
+        def tensor(array: npt.NDArray[Any]) -> Tensor:
+            return torch.from_numpy(array).to(device)
+
+        return cls(
+            tensor(np.concatenate(tokens)),
+            batch_sizes.tolist(),
+            tensor(starts_by_rank // steps),
+            tensor(resets.flatten()[starts_by_rank]),
+            tensor(rank[last]),
         )
 
 
@@ -259,9 +252,8 @@ class _WindowSoftmax:
                     is_coalesced=True,
                     check_invariants=False,
                 )
-                parameter.grad = (
-                    grad if parameter.grad is None else (parameter.grad + grad).coalesce()
-                )
+                before = parameter.grad
+                parameter.grad = grad if before is None else (before + grad).coalesce()
                 continue
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)

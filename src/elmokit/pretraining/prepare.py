@@ -7,30 +7,28 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO
 
-from elmokit.atomic import DirectoryLock, write_atomically
+from elmokit.atomic import ResumableDirectory
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.files import STDIN, find_files
 from elmokit.model_config import read_record
-from elmokit.pretraining.bad_lines import KINDS
 from elmokit.pretraining.corpus import SPECIAL_TOKENS, Corpus, CorpusRecord, SourceRecord
-from elmokit.pretraining.line_ranges import Chunk, read_chunks
-from elmokit.pretraining.shard_writer import CorpusCounts, Lexicon, Part, write_corpus, write_part
+from elmokit.pretraining.shard_writer import CorpusCounts, Lexicon, write_corpus, write_part
+from elmokit.pretraining.text_chunks import KINDS, Chunk, read_chunks
 from elmokit.progress import Progress
 from elmokit.tokenizers import check_tokenizer
 from elmokit.vocab import Vocabulary, read_vocabulary
 
 MIN_COUNT = 3  # as in the vocabulary of the 1-Billion-Word corpus
 
-# So many bad lines are shown; all are listed in the file.
-_BAD_LINES_SHOWN = 20
+_PART = "parts/{}.npz"
 # Parts of another version, left by a killed call, are not used.
 _PARTS_VERSION = 3
 
@@ -61,13 +59,16 @@ def prepare(
     frequent first, at most `max_words` including `<S>`, `</S>` and `<UNK>`. Lines that cannot be
     used are an error that lists them all, after everything was read; `skip_bad` leaves them out.
     """
+    given_vocabulary, digest = None, None
+    if vocabulary is not None:
+        given_vocabulary, digest = _read_vocabulary(Path(vocabulary))
     settings = PrepareSettings(
         split=tokenizer,
         wrapped=wrapped,
         hold_out=valid is None,
         min_count=min_count,
         max_words=max_words,
-        vocabulary=None if vocabulary is None else _fingerprint(Path(vocabulary)),
+        vocabulary=digest,
         skip_bad=skip_bad,
     )
     if workers is None:
@@ -76,34 +77,28 @@ def prepare(
         workers = usable_cpus()
     if workers < 1:
         raise InputError(f"workers is {workers}, expected 1 or more")
-    given_vocabulary = None if vocabulary is None else _read_vocabulary(Path(vocabulary))
     folder = Path(folder)
     names, held_out_names = _as_list(texts), _as_list(valid or [])
     _check_outside(folder, names + held_out_names)
     files = find_files(names)
     held_out = find_files(names + held_out_names)[len(files) :]
-    sources = [SourceRecord(file.name, file.size, file.modified, False) for file in files]
-    sources += [SourceRecord(file.name, file.size, file.modified, True) for file in held_out]
+    sources = [
+        SourceRecord(file.name, file.size, file.modified, is_held_out)
+        for group, is_held_out in ((files, False), (held_out, True))
+        for file in group
+    ]
     if (folder / "corpus.json").exists():
         return _open_existing(folder, sources, settings)
 
-    folder.mkdir(parents=True, exist_ok=True)
-    with DirectoryLock(
-        folder, f"{folder}: another process is preparing it; wait until it has ended"
-    ):
-        sizes = [source.bytes for source in sources]
-        total = None if None in sizes else sum(size or 0 for size in sizes) // 10**6
+    with ResumableDirectory(folder, {}, manifest_name=None, part_name=_PART) as directory:
+        sizes = [source.bytes for source in sources if source.bytes is not None]
+        total = sum(sizes) // 10**6 if len(sizes) == len(sources) else None  # stdin has none
         with Progress(total, unit="MB", shown=show_progress_bar) as progress:
-            parts = write_parts(
-                read_chunks(files, held_out, wrapped=wrapped, hold_out=settings.hold_out),
-                folder / "parts",
-                tokenizer=tokenizer,
-                wrapped=wrapped,
-                workers=workers,
-                progress=progress,
-            )
-        bad_lines = report_bad_lines(parts, folder, skip_bad=skip_bad)
-        counts = CorpusCounts.of(map(Part.read, parts))
+            chunks = read_chunks(files, held_out, wrapped=wrapped, hold_out=settings.hold_out)
+            parts = write_parts(chunks, directory, settings, workers=workers, progress=progress)
+        bad_lines = folder / "bad_lines.tsv"
+        counts = CorpusCounts.of(parts, bad_lines)
+        _check_bad_lines(counts, bad_lines, skip_bad=skip_bad)
         lexicon = Lexicon.of(
             counts, given_vocabulary, min_count=min_count or MIN_COUNT, max_words=max_words
         )
@@ -113,18 +108,9 @@ def prepare(
                 "takes the position of a word for its frequency",
                 vocabulary,
             )
-        write_corpus(
-            folder,
-            parts,
-            counts,
-            lexicon,
-            tokenizer=tokenizer,
-            bad_lines=bad_lines,
-            sources=sources,
-            settings=asdict(settings),
-        )
-        shutil.rmtree(folder / "parts")
-        return Corpus.open(folder)
+        write_corpus(folder, parts, counts, lexicon, sources=sources, settings=asdict(settings))
+        directory.clear()
+    return Corpus.open(folder)
 
 
 @dataclass(frozen=True)
@@ -157,42 +143,23 @@ class PrepareSettings:
             )
 
 
-def report_bad_lines(parts: Iterable[Path], folder: Path, *, skip_bad: bool) -> dict[str, int]:
-    """The number of bad lines of each kind; the first are shown, all go to bad_lines.tsv.
-
-    InputError unless they are to be skipped.
-    """
-    counts, shown = dict.fromkeys(KINDS, 0), 0
-    path = folder / "bad_lines.tsv"
-
-    def write(file: BinaryIO) -> None:
-        nonlocal shown
-        file.write(b"file\tline\tproblem\tdetail\n")
-        for bad in chain.from_iterable(map(Part.read_bad_lines, parts)):
-            counts[bad.kind] += 1
-            file.write(f"{bad.file}\t{bad.line}\t{bad.kind}\t{bad.detail}\n".encode())
-            if shown < _BAD_LINES_SHOWN:
-                logger.warning("%s", bad)
-                shown += 1
-
-    write_atomically(path, write)
-    if not shown:
+def _check_bad_lines(counts: CorpusCounts, path: Path, *, skip_bad: bool) -> None:
+    """Raise InputError if there are bad lines, unless they are to be skipped."""
+    if not (total := sum(counts.bad_lines.values())):
         path.unlink()
     elif not skip_bad:
-        kinds = ", ".join(f"{count:,} {KINDS[kind]}" for kind, count in counts.items() if count)
+        kinds = (f"{n:,} {KINDS[kind]}" for kind, n in counts.bad_lines.items() if n)
         raise InputError(
-            f"{sum(counts.values()):,} of the text's lines or files cannot be used ({kinds}), all "
+            f"{total:,} of the text's lines or files cannot be used ({', '.join(kinds)}), all "
             f"listed in {path}; correct them, or leave them out with --skip-bad"
         )
-    return counts
 
 
 def write_parts(
     chunks: Iterable[Chunk],
-    folder: Path,
+    directory: ResumableDirectory,
+    settings: PrepareSettings,
     *,
-    tokenizer: str,
-    wrapped: bool,
     workers: int,
     progress: Progress,
 ) -> list[Path]:
@@ -201,37 +168,34 @@ def write_parts(
     A part is named by the contents of its chunk, so those that a killed call left are used. With
     one worker or a single chunk, all work is done in this process.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    settings = f"{_PARTS_VERSION} {tokenizer} {wrapped}"
+    key_settings = f"{_PARTS_VERSION} {settings.split} {settings.wrapped}"
+    write = partial(write_part, tokenizer=settings.split, wrapped=settings.wrapped)
     parts: list[Path] = []
 
     def missing_parts() -> Iterator[tuple[Chunk, Path]]:
         for chunk in chunks:
-            parts.append(folder / f"{chunk.key(settings)}.npz")
+            parts.append(directory.part_path(chunk.key(key_settings)))
             if parts[-1].exists():
                 progress.resume_at(chunk.bytes_read // 10**6)
             else:
                 yield chunk, parts[-1]
 
+    directory.part_path("").parent.mkdir(exist_ok=True)
     missing = missing_parts()
     first_two = [*islice(missing, 2)]
     todo = chain(first_two, missing)
     if workers == 1 or len(first_two) < 2:
         for chunk, path in todo:
-            words = write_part(chunk, path, tokenizer=tokenizer, wrapped=wrapped)
-            progress.update(chunk.bytes_read // 10**6, words=words)
+            progress.update(chunk.bytes_read // 10**6, words=write(chunk, path))
     else:
-        _write_in_processes(
-            todo, tokenizer=tokenizer, wrapped=wrapped, workers=workers, progress=progress
-        )
+        _write_in_processes(todo, write, workers=workers, progress=progress)
     return parts
 
 
 def _write_in_processes(
     todo: Iterable[tuple[Chunk, Path]],
+    write: Callable[[Chunk, Path], int],
     *,
-    tokenizer: str,
-    wrapped: bool,
     workers: int,
     progress: Progress,
 ) -> None:
@@ -249,8 +213,7 @@ def _write_in_processes(
 
     try:
         for chunk, path in todo:
-            future = pool.submit(write_part, chunk, path, tokenizer=tokenizer, wrapped=wrapped)
-            running[future] = chunk.bytes_read
+            running[pool.submit(write, chunk, path)] = chunk.bytes_read
             wait_until(2 * workers)
         wait_until(0)
     except BrokenProcessPool:
@@ -304,17 +267,14 @@ def _check_outside(folder: Path, names: Sequence[str]) -> None:
             )
 
 
-def _read_vocabulary(path: Path) -> Vocabulary:
+def _read_vocabulary(path: Path) -> tuple[Vocabulary, str]:
+    """The vocabulary of a file, and a digest of the file."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file; name a vocabulary, one word a line")
     vocabulary = read_vocabulary(path)
     if tuple(vocabulary)[: len(SPECIAL_TOKENS)] != SPECIAL_TOKENS:
         raise FormatError(
             f"{path}: begins with {' '.join([*vocabulary][: len(SPECIAL_TOKENS)])}, expected "
             f"{' '.join(SPECIAL_TOKENS)}, a line each; put them first"
         )
-    return vocabulary
-
-
-def _fingerprint(path: Path) -> str:
-    if not path.is_file():
-        raise InputError(f"{path}: no such file; name a vocabulary, one word a line")
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return vocabulary, hashlib.sha256(path.read_bytes()).hexdigest()

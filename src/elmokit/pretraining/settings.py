@@ -138,6 +138,11 @@ class PretrainingSettings:
         if sorted(set(self.cutoffs)) != list(self.cutoffs) or not self.cutoffs:
             raise ConfigError(f"cutoffs is {self.cutoffs}, expected rising numbers")
 
+    @property
+    def fixed(self) -> dict[str, Any]:
+        """The settings that a run must keep when it is resumed."""
+        return {name: value for name, value in vars(self).items() if name not in _MAY_CHANGE}
+
     def bilm(self, vocabulary_size: int) -> BiLMConfig:
         """The configuration of the biLM; only word embeddings depend on the vocabulary's size."""
         has_characters = self.input == "characters"
@@ -204,41 +209,24 @@ PRESETS = {
     ),
 }
 
-# The names that elmokit 0.1 used, in the files of its runs too.
-RENAMED = {
-    "dim": "projection_size",
-    "cell_dim": "cell_size",
-    "layers": "num_layers",
-    "skip": "skip_connections",
-    "output_clip": "projection_clip",
-    "width": "max_characters",
-    "character_dim": "character_embedding_size",
-    "highways": "highway_layers",
-    "negatives": "num_sampled",
-    "share": "tie_weights",
-    "table": "softmax_gradient",
-    "lanes": "batch_size",
-    "steps": "sequence_length",
-    "reset": "reset_probability",
-    "start": "skip_epochs",
-    "updates": "steps",
-    "locked": "variational_dropout",
-    "accumulator": "initial_accumulator",
-    "decay": "weight_decay",
-    "beta": "beta2",
-    "warm_up": "warmup_steps",
-    "final_rate": "final_learning_rate",
-    "clip_norm": "max_grad_norm",
-    "accumulate": "gradient_accumulation",
-    "validate_every": "validation_interval",
-    "validate_words": "validation_words",
-    "log_every": "log_interval",
-}
-
 # What may differ when a run is resumed: how long it is, how it is watched, not what a step does.
 _MAY_CHANGE = {
     "epochs", "steps", "patience", "validation_interval", "checkpoint_minutes", "log_interval",
     "threads",
+}  # fmt: skip
+
+# The names that elmokit 0.1 used, in the files of its runs too.
+RENAMED = {
+    "dim": "projection_size", "cell_dim": "cell_size", "layers": "num_layers",
+    "skip": "skip_connections", "output_clip": "projection_clip", "width": "max_characters",
+    "character_dim": "character_embedding_size", "highways": "highway_layers",
+    "negatives": "num_sampled", "share": "tie_weights", "table": "softmax_gradient",
+    "lanes": "batch_size", "steps": "sequence_length", "reset": "reset_probability",
+    "start": "skip_epochs", "updates": "steps", "locked": "variational_dropout",
+    "accumulator": "initial_accumulator", "decay": "weight_decay", "beta": "beta2",
+    "warm_up": "warmup_steps", "final_rate": "final_learning_rate", "clip_norm": "max_grad_norm",
+    "accumulate": "gradient_accumulation", "validate_every": "validation_interval",
+    "validate_words": "validation_words", "log_every": "log_interval",
 }  # fmt: skip
 
 
@@ -290,12 +278,3 @@ def names_of_0_1(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings by the names that 0.1 gave them, in the same order, for digests that it stored."""
     old_names = {new: old for old, new in RENAMED.items()}
     return {old_names.get(name, name): value for name, value in settings.items()}
-
-
-def changed_settings(settings: PretrainingSettings, before: PretrainingSettings) -> list[str]:
-    """The names of settings that differ and may not change when a run is resumed."""
-    return [
-        name
-        for name, value in vars(settings).items()
-        if name not in _MAY_CHANGE and value != getattr(before, name)
-    ]

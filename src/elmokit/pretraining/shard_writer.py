@@ -5,10 +5,11 @@ Parts are written by worker processes, which share only the directory and do not
 
 import hashlib
 import json
+import logging
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from io import BytesIO
 from itertools import count
 from pathlib import Path
@@ -19,7 +20,6 @@ import numpy.typing as npt
 
 from elmokit.atomic import write_atomically
 from elmokit.errors import InputError
-from elmokit.pretraining.bad_lines import BadLine, split_paragraphs
 from elmokit.pretraining.corpus import (
     END_ID,
     FORMAT,
@@ -30,8 +30,8 @@ from elmokit.pretraining.corpus import (
     ShardRecord,
     SourceRecord,
 )
-from elmokit.pretraining.line_ranges import Chunk
-from elmokit.tokenizers import Tokenizer, expects_spaces, get_tokenizer
+from elmokit.pretraining.text_chunks import KINDS, BadLine, Chunk, split_paragraphs
+from elmokit.tokenizers import expects_spaces, get_tokenizer
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN, Vocabulary
 
 SHARD_TOKENS = 2**22
@@ -42,8 +42,12 @@ END_OF_SENTENCE = "\n"
 RESERVED_WORDS = (SENTENCE_BEGIN, SENTENCE_END, "!!!MAXTERMID")
 FIRST_FORMS = (END_OF_SENTENCE, UNKNOWN, *RESERVED_WORDS)
 
+# So many bad lines are shown; all are listed in the file.
+_BAD_LINES_SHOWN = 20
 # A text this many times as long as a vocabulary shows whether the common words come first in it.
 _TOKENS_PER_WORD_TO_JUDGE = 20
+
+logger = logging.getLogger(__name__)
 
 
 def write_corpus(
@@ -52,14 +56,13 @@ def write_corpus(
     counts: "CorpusCounts",
     lexicon: "Lexicon",
     *,
-    tokenizer: str,
-    bad_lines: dict[str, int],
     sources: list[SourceRecord],
     settings: dict[str, object],
 ) -> None:
     """Write the files of a corpus, corpus.json last."""
-    if not lexicon.counts[END_ID]:
+    if not counts.sentences:
         raise InputError("the text holds no sentence; nothing can be learned from it")
+    tokenizer = str(settings["split"])
     digest = hashlib.sha256(f"{FORMAT} {VERSION} {tokenizer}".encode())
 
     def write(name: str, content: bytes) -> None:
@@ -90,18 +93,17 @@ def write_corpus(
         sources=sources,
         settings=settings,
         fingerprint=digest.hexdigest(),
-        report={**bad_lines, "replaced": counts.replaced},
+        report={**counts.bad_lines, "replaced": counts.replaced},
     )
     write_atomically(directory / "corpus.json", json.dumps(asdict(record), indent=2) + "\n")
 
 
 @dataclass(frozen=True)
 class Part:
-    """The sentences and word counts of a chunk."""
+    """The sentences of a chunk."""
 
     ids: npt.NDArray[np.int32]  # indices of `forms`; 0 ends each sentence
     forms: list[str]  # FIRST_FORMS and the words, in the order of their first use
-    counts: npt.NDArray[np.int64]  # of `forms`
     held_out: list[str]  # a sentence each, with spaces between words
     replaced: int  # RESERVED_WORDS that are <UNK> now in held-out sentences
     bad_lines: list[BadLine]
@@ -117,98 +119,85 @@ class Part:
         bad_lines: list[BadLine] = []
         for lines in chunk.ranges:
             for text in split_paragraphs(lines, bad_lines.append, spaced=spaced, wrapped=wrapped):
-                for words in _tokenize(tokenizer_, text):
-                    if lines.held_out:
+                for words in map(tokenizer_.tokenize, tokenizer_.split_sentences(text)):
+                    if words and lines.held_out:
                         replaced += sum(word in RESERVED_WORDS for word in words)
                         held_out.append(
                             " ".join(UNKNOWN if w in RESERVED_WORDS else w for w in words)
                         )
-                    else:
+                    elif words:
                         id_array.extend(map(id_of_form.__getitem__, words))
                         id_array.append(0)
         bad_lines += [BadLine(file, 0, "empty") for file in chunk.empty_files]
         ids = np.frombuffer(id_array, np.int32) if id_array else np.zeros(0, np.int32)
-        counts = np.bincount(ids, minlength=len(id_of_form))
-        return cls(ids, list(id_of_form), counts, held_out, replaced, bad_lines)
+        return cls(ids, list(id_of_form), held_out, replaced, bad_lines)
 
     @classmethod
     def read(cls, path: Path) -> "Part":
         """The part in a file."""
         with np.load(path) as stored:
             about = json.loads(stored["about"].tobytes())
-            return cls(
-                ids=stored["ids"],
-                forms=stored["forms"].tobytes().decode().split("\0"),
-                counts=stored["counts"],
-                held_out=about["held_out"],
-                replaced=about["replaced"],
-                bad_lines=[BadLine(**line) for line in about["bad_lines"]],
-            )
-
-    @staticmethod
-    def read_bad_lines(path: Path) -> list[BadLine]:
-        """The bad lines of the part in a file."""
-        with np.load(path) as stored:
-            about = json.loads(stored["about"].tobytes())
-            return [BadLine(**line) for line in about["bad_lines"]]
+            about["bad_lines"] = [BadLine(**line) for line in about["bad_lines"]]
+            return cls(stored["ids"], stored["forms"].tobytes().decode().split("\0"), **about)
 
     def write(self, path: Path) -> None:
         """Write the part to a file."""
-        about = {
-            "held_out": self.held_out,
-            "replaced": self.replaced,
-            "bad_lines": [asdict(line) for line in self.bad_lines],
+        bad_lines = [asdict(line) for line in self.bad_lines]
+        about = {"held_out": self.held_out, "replaced": self.replaced, "bad_lines": bad_lines}
+        arrays: dict[str, Any] = {
+            "ids": self.ids,
+            "forms": np.frombuffer("\0".join(self.forms).encode(), np.uint8),
+            "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
         }
-
-        def save(file: BinaryIO) -> None:
-            arrays: dict[str, Any] = {
-                "ids": self.ids,
-                "forms": np.frombuffer("\0".join(self.forms).encode(), np.uint8),
-                "counts": self.counts,
-                "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
-            }
-            np.savez(file, **arrays)
-
-        write_atomically(path, save)
+        write_atomically(path, lambda file: np.savez(file, **arrays))
 
 
 def write_part(chunk: Chunk, path: Path, *, tokenizer: str, wrapped: bool) -> int:
     """Tokenize a chunk and write its part; returns the number of words."""
     part = Part.of_chunk(chunk, tokenizer=tokenizer, wrapped=wrapped)
     part.write(path)
-    return int(part.counts[1:].sum())
+    return int((part.ids > 0).sum())
 
 
-def _tokenize(tokenizer: Tokenizer, text: str) -> Iterator[list[str]]:
-    for sentence in tokenizer.split_sentences(text):
-        if words := tokenizer.tokenize(sentence):
-            yield words
-
-
-@dataclass(frozen=True)
+@dataclass
 class CorpusCounts:
-    """Word counts and held-out sentences of all parts."""
+    """Words, held-out sentences and bad lines of all parts."""
 
-    words: Counter[str]
-    first_forms: npt.NDArray[np.int64]  # counts of FIRST_FORMS
-    held_out: list[str]
-    replaced: int
+    words: Counter[str] = field(default_factory=Counter)
+    sentences: int = 0
+    unknown: int = 0  # words that are <UNK> in the text, or became it
+    replaced: int = 0  # RESERVED_WORDS
+    held_out: list[str] = field(default_factory=list)
+    bad_lines: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
 
     @classmethod
-    def of(cls, parts: Iterable[Part]) -> "CorpusCounts":
-        """The sum of parts."""
-        words: Counter[str] = Counter()
-        first_forms = np.zeros(len(FIRST_FORMS), np.int64)
-        held_out, replaced = list[str](), 0
-        for part in parts:
-            first = len(FIRST_FORMS)
-            for form, number in zip(part.forms[first:], part.counts[first:].tolist(), strict=True):
-                words[form] += number
-            first_forms += part.counts[:first]
-            held_out += part.held_out
-            replaced += part.replaced
-        replaced += int(first_forms[-len(RESERVED_WORDS) :].sum())
-        return cls(words, first_forms, held_out, replaced)
+    def of(cls, parts: Iterable[Path], bad_lines: Path) -> "CorpusCounts":
+        """The sum of parts; their bad lines are written to a file, the first are shown."""
+        counts = cls()
+
+        def add(file: BinaryIO) -> None:
+            file.write(b"file\tline\tproblem\tdetail\n")
+            for path in parts:
+                part = Part.read(path)
+                counts._add(part)
+                for bad in part.bad_lines:
+                    if sum(counts.bad_lines.values()) < _BAD_LINES_SHOWN:
+                        logger.warning("%s", bad)
+                    counts.bad_lines[bad.kind] += 1
+                    file.write(f"{bad.file}\t{bad.line}\t{bad.kind}\t{bad.detail}\n".encode())
+
+        write_atomically(bad_lines, add)
+        return counts
+
+    def _add(self, part: Part) -> None:
+        first = len(FIRST_FORMS)
+        numbers = np.bincount(part.ids, minlength=len(part.forms)).tolist()
+        for form, number in zip(part.forms[first:], numbers[first:], strict=True):
+            self.words[form] += number
+        self.sentences += numbers[0]
+        self.unknown += sum(numbers[1:first])
+        self.replaced += part.replaced + sum(numbers[2:first])
+        self.held_out += part.held_out
 
 
 @dataclass(frozen=True)
@@ -239,10 +228,9 @@ class Lexicon:
         others.sort()  # strings sort as their UTF-8 bytes do
         words = first + [word for _, word in others]
         counts = np.zeros(len(words), np.int64)
-        for word, word_id in ids_of(words).items():
+        for word, word_id in _ids_of(words).items():
             counts[word_id] = corpus.words[word]
-        counts[END_ID] = corpus.first_forms[0]
-        counts[UNKNOWN_ID] = corpus.first_forms[1:].sum()
+        counts[END_ID], counts[UNKNOWN_ID] = corpus.sentences, corpus.unknown
         size = len(first)
         if vocabulary is None:
             size += sum(-n >= min_count for n, _ in others)
@@ -261,15 +249,14 @@ class Lexicon:
         return bool(is_short or counts[: len(counts) // 2].sum() > 0.8 * total)
 
 
-def ids_of(words: Sequence[str]) -> dict[str, int]:
+def _ids_of(words: Sequence[str]) -> dict[str, int]:
     """The id of each word; of one that a given vocabulary has twice, the later."""
     return {word: index for index, word in enumerate(words)}
 
 
 def _merge_ids(parts: Sequence[Path], words: list[str]) -> Iterator[npt.NDArray[np.int32]]:
     """The ids of all parts, in shards of about SHARD_TOKENS that end where a sentence does."""
-    id_of_form = ids_of(words)
-    id_of_form.update(dict.fromkeys(FIRST_FORMS, UNKNOWN_ID))
+    id_of_form = _ids_of(words) | dict.fromkeys(FIRST_FORMS, UNKNOWN_ID)
     id_of_form[END_OF_SENTENCE] = END_ID
     pending = np.zeros(0, np.int32)
     for path in parts:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from elmokit.pretraining.corpus import UNKNOWN_ID, Corpus
 from elmokit.pretraining.distributed import ProcessGroup
 from elmokit.pretraining.init_from_model import copy_weights
 from elmokit.pretraining.loss import DirectionInput, Segments, WindowResult, add_gradients
-from elmokit.pretraining.run_directory import Checkpoint, RunDirectory, model_card
+from elmokit.pretraining.run_directory import Checkpoint, RunDirectory
 from elmokit.pretraining.settings import PretrainingSettings
 from elmokit.pretraining.training_log import TrainingLog
 from elmokit.pretraining.training_windows import Ids, Stream, Window
@@ -62,23 +63,25 @@ def pretrain(
     """
     device = ProcessGroup.device(device)
     group = ProcessGroup.join(device)
+    show_progress_bar = None if report and group.is_first else False  # during long validations
     if report is None or not group.is_first:
-        report, show_progress_bar = _ignore, False
-    else:
-        show_progress_bar = None  # during long validations
-    run_dir = RunDirectory(Path(out), writes=group.is_first)
+        report = _ignore
+    run_dir = RunDirectory(Path(out), corpus, settings, writes=group.is_first)
     with run_dir.lock():
         group.broadcast(None)  # the other ranks wait until the directory exists
-        checkpoint = run_dir.read_checkpoint(corpus, settings)
+        checkpoint = run_dir.read_checkpoint()
         trainer = Trainer(corpus, settings, device=device, group=group)
-        if checkpoint is not None:
-            trainer.resume(checkpoint)
-            report(f"resuming after step {trainer.step:,} of {trainer.total_steps:,}")
-        elif init_from is not None:
-            report(copy_weights(init_from, trainer.pretrained))
-            trainer.initial_card = init_from.card
-        _check_resumable(trainer, group, out)
-        run_dir.write_settings(settings)
+        if line := trainer.resume_or_start_from(checkpoint, init_from):
+            report(line)
+        if trainer.step != group.broadcast(trainer.step):
+            raise ConfigError(f"{out}: ranks do not see the same files there; use a shared disk")
+        if trainer.step > trainer.total_steps:
+            raise InputError(
+                f"{out}: this run has done {trainer.step:,} steps, more than the "
+                f"{trainer.total_steps:,} that the settings ask for; set more steps or epochs, or "
+                "give another --out"
+            )
+        run_dir.write_settings()
         if checkpoint is None:
             run_dir.save_checkpoint(trainer.checkpoint())  # the directory is this run's from now on
 
@@ -102,9 +105,9 @@ def pretrain(
                     show_progress_bar=show_progress_bar,
                 )
                 report(log.write_validation(validation))
-                if trainer.is_best(None if validation is None else validation.score):
+                if trainer.is_best(validation):
                     run_dir.save_model(
-                        replace(trainer.pretrained, card=model_card(trainer, validation))
+                        replace(trainer.pretrained, card=trainer.model_card(validation))
                     )
                 reported_at = time.monotonic()
 
@@ -118,9 +121,8 @@ def pretrain(
             final_validation = validate(
                 run_dir.load_best_model(), corpus.valid, show_progress_bar=show_progress_bar
             )
-            report(
-                f"the best model, all held-out text: {log.write_final_validation(final_validation)}"
-            )
+            line = log.write_validation(final_validation, final=True)
+            report(f"the best model, all held-out text: {line}")
         log.close()
         group.close()
         return final_validation
@@ -128,17 +130,6 @@ def pretrain(
 
 def _ignore(line: str) -> None:
     """Report nothing."""
-
-
-def _check_resumable(trainer: "Trainer", group: ProcessGroup, out: str | Path) -> None:
-    if trainer.step != group.broadcast(trainer.step):
-        raise ConfigError(f"{out}: ranks do not see the same files there; use a shared disk")
-    if trainer.step > trainer.total_steps:
-        raise InputError(
-            f"{out}: this run has done {trainer.step:,} steps, more than the "
-            f"{trainer.total_steps:,} that the settings ask for; set more steps or epochs, or give "
-            "another --out"
-        )
 
 
 @dataclass(frozen=True)
@@ -195,7 +186,12 @@ class Trainer:
     @property
     def steps_per_epoch(self) -> float:
         """How many steps one pass over the text takes."""
-        return self._predictions_per_epoch / self.words_per_step
+        return self.corpus.predictions / self.words_per_step
+
+    @property
+    def steps_left(self) -> int:
+        """How many steps are not done yet."""
+        return self.total_steps - self.step
 
     @property
     def epoch(self) -> float:
@@ -246,13 +242,13 @@ class Trainer:
         """Whether the step is a multiple of the interval, or the last one."""
         return self.step >= self.total_steps or (interval > 0 and self.step % interval == 0)
 
-    def is_best(self, score: float | None) -> bool:
-        """Whether a score is better than all before; it is remembered then.
+    def is_best(self, validation: Validation | None) -> bool:
+        """Whether a validation's score is better than all before; it is remembered then.
 
-        The first score counts as better, and so does an unknown one. Each rank computes a score;
+        The first score counts as better, and so does a missing one. Each rank computes a score;
         that of the first rank decides.
         """
-        score = self._group.broadcast(score)
+        score = self._group.broadcast(None if validation is None else validation.score)
         if self.best_step > 0 and score is not None and not score < self.best_score:
             return False
         self.best_score = float("inf") if score is None else score
@@ -275,8 +271,37 @@ class Trainer:
             initial_card=self.initial_card,
         )
 
-    def resume(self, checkpoint: Checkpoint) -> None:
-        """Restore the state of a checkpoint."""
+    def resume_or_start_from(
+        self, checkpoint: Checkpoint | None, init_from: Pretrained | None
+    ) -> str | None:
+        """Restore a checkpoint, or else copy the weights of another model; says which."""
+        if checkpoint is not None:
+            self._restore(checkpoint)
+            return f"resuming after step {self.step:,} of {self.total_steps:,}"
+        if init_from is None:
+            return None
+        self.initial_card = init_from.card
+        return copy_weights(init_from, self.pretrained)
+
+    def model_card(self, validation: Validation | None) -> str:
+        """The card of the model as it is now, in Markdown."""
+        corpus = self.corpus
+        parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        card = (
+            "# An ELMo model\n\n"
+            f"Pretrained by elmokit on {corpus.words:,} words in {corpus.sentences:,} sentences, "
+            f"tokenized by `{corpus.tokenizer}`; {len(corpus.vocabulary):,} words to predict; "
+            f"{parameters:,} parameters; {self.step:,} steps of {self.words_per_step:,} words.\n"
+            f"\nHeld-out text: {validation or 'none'}.\n\n"
+            f"Settings:\n\n```toml\n{to_toml(self.settings)}```\n"
+        )
+        if self.initial_card is not None:
+            lines = self.initial_card.splitlines() or ["nothing"]
+            card += "\nTraining started from the weights of another model. Its card:\n\n"
+            card += "".join(f"> {line}".rstrip() + "\n" for line in lines)
+        return card
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
         self.step, self.initial_card = checkpoint.step, checkpoint.initial_card
         self.best_score, self.best_step = checkpoint.best_score, checkpoint.best_step
         self.model.load_state_dict(
@@ -290,11 +315,6 @@ class Trainer:
         for stream, position in zip(self._streams, checkpoint.positions, strict=True):
             stream.seek(position)
 
-    @property
-    def _predictions_per_epoch(self) -> int:
-        """What each direction predicts in the text: its words, and the end of each sentence."""
-        return self.corpus.words + self.corpus.sentences
-
     def _open_stream(self, direction: Direction) -> Stream:
         settings = self.settings
         is_independent = settings.streams == "independent" and direction == "backward"
@@ -306,7 +326,7 @@ class Trainer:
             shuffle=settings.shuffle,
             seed=settings.seed + is_independent,
         )
-        stream.skip(int(settings.skip_epochs * self._predictions_per_epoch))
+        stream.skip(int(settings.skip_epochs * self.corpus.predictions))
         return stream
 
     def _add_gradients(self, windows: list[Window], part: int) -> WindowResult:
@@ -346,7 +366,7 @@ class Trainer:
         return DirectionInput(
             torch.from_numpy(type_rows).to(device),
             torch.from_numpy(targets).to(device),
-            Segments.of(resets[self._rows]).to(device),
+            Segments.of(resets[self._rows], device),
             Dropout(
                 settings.dropout,
                 generator,
@@ -428,15 +448,15 @@ def make_optimizer(model: nn.Module, settings: PretrainingSettings) -> torch.opt
             lr=settings.learning_rate,
             initial_accumulator_value=settings.initial_accumulator,
         )
-    matrices = [p for p in model.parameters() if p.dim() > 1]
-    others = [p for p in model.parameters() if p.dim() <= 1]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in model.parameters() if p.dim() > 1]},
+        {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(
-        [
-            {"params": matrices, "weight_decay": settings.weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ],
+        groups,
         lr=settings.learning_rate,
         betas=(0.9, settings.beta2),
+        weight_decay=settings.weight_decay,
     )
 
 

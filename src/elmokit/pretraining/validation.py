@@ -31,6 +31,11 @@ class Validation:
         )
 
 
+def _by_direction(perplexities: Perplexity) -> str:
+    values = (("forward", perplexities.forward), ("backward", perplexities.backward))
+    return ", ".join(f"{name} {value:.2f}" for name, value in values if value is not None)
+
+
 def validate(
     pretrained: Pretrained,
     sentences: Sequence[Sequence[str]],
@@ -53,10 +58,5 @@ def sample_sentences(sentences: Sequence[Sequence[str]], words: int) -> Sequence
     """Groups of neighbouring sentences, spread evenly, with about so many words; 0 for all."""
     if words == 0:
         return sentences
-    stride = -(-sum(len(sentence) for sentence in sentences) // words)
+    stride = -(-sum(map(len, sentences)) // words)
     return [s for i, s in enumerate(sentences) if i // _NEIGHBOURS % stride == 0]
-
-
-def _by_direction(perplexities: Perplexity) -> str:
-    values = (("forward", perplexities.forward), ("backward", perplexities.backward))
-    return ", ".join(f"{name} {value:.2f}" for name, value in values if value is not None)
