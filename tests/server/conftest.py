@@ -11,10 +11,10 @@ from fastapi import APIRouter, Request
 
 import elmokit
 from elmokit.search.index import Index
-from elmokit.server.app_resources import AppResources, load_tasks, read_layer_weights
+from elmokit.server.app_resources import AppResources, load_tasks, run_in
 from elmokit.server.limits import Limits
 from elmokit.server.middleware import CONTEXT
-from elmokit.server.model_calls import ModelCall, TokenizedTexts
+from elmokit.server.model_calls import ModelCall
 from elmokit.server.uvicorn_server import listening
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
@@ -92,12 +92,8 @@ def serving():
 
 @pytest.fixture(scope="module")
 def served(serving, language_model, index, task_folder):
-    return serving(
-        language_model,
-        index=index,
-        layer_weights=read_layer_weights([task_folder]),
-        tasks=load_tasks([task_folder]),
-    )
+    tasks, layer_weights = load_tasks([task_folder])
+    return serving(language_model, index=index, layer_weights=layer_weights, tasks=tasks)
 
 
 class Gate:
@@ -110,18 +106,18 @@ class Gate:
 
         @self.router.post("/hold", include_in_schema=False)
         async def hold(request: Request):
-            call = ModelCall(TokenizedTexts([], []), 1, self._hold, in_worker=False)
+            call = ModelCall(self._hold, None, 1, in_worker=False)
             async with resources.batcher.admit():
-                return await resources.run(call, request.scope[CONTEXT])
+                return await request.scope[CONTEXT].run(call)
 
         @self.router.post("/hold_text_thread", include_in_schema=False)
         async def hold_text_thread():
-            return await resources.run_in_text_thread(self._hold_text_thread)
+            return await run_in(resources.text_thread, self._hold_text_thread)
 
-    def _hold(self, _, batch):
+    def _hold(self, _, __):
         self.entered.set()
         assert self.release.wait(20)
-        return ["held" for _ in batch]
+        return "held"
 
     def _hold_text_thread(self):
         self.entered_text_thread.set()
@@ -133,7 +129,11 @@ class Served:
 
     def __init__(self, url, resources, gate):
         self.url, self.resources, self.gate = url, resources, gate
-        self.batcher, self.metrics = resources.batcher, resources.metrics
+        self.batcher = resources.batcher
+
+    def metric(self, sample, **labels):
+        """The value of a sample of the metrics, 0 where nothing was counted yet."""
+        return self.resources.metrics.registry.get_sample_value(sample, labels) or 0.0
 
     @contextmanager
     def held(self):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import InputError
-from elmokit.server.model_calls import ModelCall, TokenizedTexts, run_calls
+from elmokit.server.model_calls import ModelCall, run_calls
 from waiting import wait_until
 
 SENTENCES = [[f"word{k}" for k in range(length)] for length in (1, 9, 3, 3, 17, 2, 30, 5)]
@@ -46,7 +46,7 @@ def _batches_up_to(service):
     """How many batches had at most so many requests."""
     bounds = ("1.0", "4.0", "8.0", "+Inf")
     sample = "elmokit_batch_requests_bucket"
-    return {bound: service.metrics.value(sample, le=bound) for bound in bounds}
+    return {bound: service.metric(sample, le=bound) for bound in bounds}
 
 
 def test_requests_of_all_kinds_are_answered_as_each_alone(served, language_model):
@@ -83,13 +83,13 @@ def _rounded(value):
 def test_a_batch_is_limited_by_tokens(narrow):
     with ThreadPoolExecutor(2) as pool:
         with narrow.held():
-            before = narrow.metrics.value("elmokit_tokens_total")
+            before = narrow.metric("elmokit_tokens_total")
             waiting = [
                 pool.submit(narrow.get_json, "/embed", {"texts": [["a"] * 28]}) for _ in "12"
             ]
             wait_until(lambda: narrow.batcher.num_waiting == 3)
         assert all(len(answer.result()["sentences"]) == 1 for answer in waiting)
-    assert narrow.metrics.value("elmokit_tokens_total") == before + 60
+    assert narrow.metric("elmokit_tokens_total") == before + 60
     batches = _batches_up_to(narrow)
     assert batches["1.0"] == batches["+Inf"]
 
@@ -143,7 +143,7 @@ def test_the_timeout_covers_what_is_computed_from_vectors(narrow, path, form):
 
 
 def test_a_client_that_disconnects_is_removed_from_the_queue(served):
-    tokens = served.metrics.value("elmokit_tokens_total")
+    tokens = served.metric("elmokit_tokens_total")
     with served.held():
         for _ in range(5):
             connection = served.connect()
@@ -155,9 +155,9 @@ def test_a_client_that_disconnects_is_removed_from_the_queue(served):
             wait_until(lambda: served.batcher.num_waiting == 1)
     assert served.get_json("/embed", {"texts": [["b"]]})
     assert (
-        served.metrics.value("elmokit_tokens_total") == tokens + 1 + 3
+        served.metric("elmokit_tokens_total") == tokens + 1 + 3
     )  # the gate's, and b with its marks
-    assert served.metrics.value("elmokit_requests_total", route="/embed", status="499") == 5
+    assert served.metric("elmokit_requests_total", route="/embed", status="499") == 5
 
 
 def test_a_service_is_alive_but_not_ready_until_its_model_is_loaded(serving, language_model):
@@ -174,17 +174,16 @@ def test_a_service_is_alive_but_not_ready_until_its_model_is_loaded(serving, lan
 
 
 def test_a_call_that_fails_does_not_affect_its_batch(language_model, caplog):
-    def run(_, batch):
-        for texts in batch:
-            if texts.text_indices == [13]:
-                raise InputError("not this")
-            if texts.text_indices == [14]:
-                raise ZeroDivisionError
-        return [texts.text_indices[0] for texts in batch]
+    def run(_, sentences):
+        if ["wrong"] in sentences:
+            raise InputError("not this")
+        if ["broken"] in sentences:
+            raise ZeroDivisionError
+        return [" ".join(words) for words in sentences]
 
-    batch = [TokenizedTexts([["a"]], [index]) for index in (12, 13, 14, 15)]
-    results = run_calls(language_model, [ModelCall(texts, 3, run, "same") for texts in batch])
-    assert [results[0], results[3]] == [12, 15]
+    batch = [[["a"], ["b", "c"]], [["wrong"]], [["broken"]], [["d"]]]
+    results = run_calls(language_model, [ModelCall(run, texts, 3, "same") for texts in batch])
+    assert [results[0], results[3]] == [["a", "b c"], ["d"]]
     assert isinstance(results[1], InputError)
     assert isinstance(results[2], ZeroDivisionError)
     assert [record.message for record in caplog.records] == ["a request failed"]

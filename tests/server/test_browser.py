@@ -252,8 +252,8 @@ def test_layer_weights_are_shown_or_said_to_be_missing(served, serving, language
     counts(page, "#layer-weights-table td", 6)
     playwright.expect(page.locator("#layer-weights-none")).to_be_hidden()
     weights = [
-        LearnedLayerWeights("srl", "six", "input", [0, 1, 2], [0.25, 0.5, 0.25]),
-        LearnedLayerWeights("srl", "top", "input", [2], [1.0]),
+        LearnedLayerWeights(task="srl", name=name, position="input", layers=layers, weights=weights)
+        for name, layers, weights in [("six", [0, 1, 2], [0.25, 0.5, 0.25]), ("top", [2], [1.0])]
     ]
     few = visit(serving(language_model, layer_weights=weights).url)
     view(few, "Layer weights")
@@ -312,7 +312,7 @@ def test_the_tabs_work_by_keyboard(served, visit):
 
 
 def test_a_link_shows_what_its_sender_saw(served, visit):
-    page = visit(served.url)
+    page = visit(served.url, refusals=True)  # of a word that is not in the texts, if one is slow
     page.locator("#contexts-word").fill("bänk & co=#")
     page.locator("#contexts-word").fill("a")
     page.locator("#contexts-texts").fill("a cat\nan owl & a dog = 100 %\n+ a # hash")

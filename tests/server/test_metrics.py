@@ -1,5 +1,7 @@
 import re
 
+from prometheus_client import generate_latest
+
 from elmokit.server.metrics import Metrics
 
 LINE = re.compile(r'[a-z_]+(\{([a-z]+="[^"]*",?)*\})? [-+0-9.eInf]+')
@@ -7,12 +9,12 @@ LINE = re.compile(r'[a-z_]+(\{([a-z]+="[^"]*",?)*\})? [-+0-9.eInf]+')
 
 def test_requests_batches_and_seconds_are_counted():
     metrics = Metrics()
-    metrics.watch_queue(lambda: 7)
+    metrics.queue_length.set(7)
     metrics.count_request("/embed", 200, 0.02)
     metrics.count_request("/embed", 200, 60)
     metrics.count_request("/next", 422, 0.001)
     metrics.count_batch(3, 100)
-    page = metrics.render().decode()
+    page = generate_latest(metrics.registry).decode()
     for line in (
         'elmokit_requests_total{route="/embed",status="200"} 2.0',
         'elmokit_requests_total{route="/next",status="422"} 1.0',

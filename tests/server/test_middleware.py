@@ -100,7 +100,7 @@ def test_the_number_of_open_requests_is_limited(strict):
 
 
 def _answered_embeds(service):
-    return service.metrics.value("elmokit_requests_total", route="/embed", status="200")
+    return service.metric("elmokit_requests_total", route="/embed", status="200")
 
 
 def test_a_client_that_does_not_read_its_response_affects_nobody(serving, language_model):
@@ -117,9 +117,7 @@ def test_a_client_that_does_not_read_its_response_affects_nobody(serving, langua
         status, sentence = generous.get_error("/embed", json.loads(body))
         assert (status, "take most of 2,000,000 bytes" in sentence) == (429, True)
         wait_until(
-            lambda: (
-                generous.metrics.value("elmokit_requests_total", route="/embed", status="200") == 1
-            )
+            lambda: generous.metric("elmokit_requests_total", route="/embed", status="200") == 1
         )
     assert len(generous.get_json("/embed", json.loads(body))["sentences"]) == 350
 

@@ -15,7 +15,7 @@ from elmokit.errors import FormatError
 from elmokit.formats import ENGLISH
 from elmokit.pca_tsne import project_pca
 from elmokit.plots import compare_words
-from elmokit.server.app_resources import read_layer_weights, read_shipped_layer_weights
+from elmokit.server.app_resources import load_tasks, read_shipped_layer_weights
 from waiting import wait_until
 
 PAGE = Path(elmokit.server.__file__).parent / "page"
@@ -155,7 +155,7 @@ def test_layer_weights_are_those_of_the_trained_tasks(served, task_folder):
 
 def test_a_folder_without_a_task_is_refused(tmp_path):
     with pytest.raises(FormatError, match="expected a folder that elmo train made"):
-        read_layer_weights([tmp_path])
+        load_tasks([tmp_path])
 
 
 def test_shipped_layer_weights_are_shown_only_for_their_model(

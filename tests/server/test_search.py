@@ -33,7 +33,7 @@ def test_the_tokens_of_a_search_are_counted(serving, language_model, tmp_path):
         served = serving(language_model, index=index, max_tokens=30, tokens_per_batch=30)
         with ThreadPoolExecutor(3) as pool:
             with served.held():
-                before = served.metrics.value("elmokit_tokens_total")
+                before = served.metric("elmokit_tokens_total")
                 waiting = [pool.submit(served.get_json, "/search", {"query": "a b"}) for _ in "123"]
                 wait_until(lambda: served.batcher.num_waiting == 4)
             found = [answer.result()["results"] for answer in waiting]
@@ -42,7 +42,7 @@ def test_the_tokens_of_a_search_are_counted(serving, language_model, tmp_path):
         [True, True, False]
     ] * 3
     # Each query is read alone, then with the two passages that are not too long, and their marks.
-    assert served.metrics.value("elmokit_tokens_total") - before == 3 * (4 + 4 + 10 + 6)
+    assert served.metric("elmokit_tokens_total") - before == 3 * (4 + 4 + 10 + 6)
 
 
 def test_a_database_that_is_gone_is_503_until_it_is_back(

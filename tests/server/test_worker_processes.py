@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from elmokit import errors
-from elmokit.server import worker_processes as worker_pools
-from elmokit.server.batcher import PendingRequest, RequestQueue
-from elmokit.server.model_calls import ModelCall, TokenizedTexts, embed_call, score_call
+from elmokit.server import worker_processes
+from elmokit.server.batcher import RequestQueue
+from elmokit.server.model_calls import ModelCall, embed_call, score_call
 from elmokit.server.worker_processes import WorkerPool, default_num_workers
 from waiting import is_running, wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is shared on Linux")
 
 SENTENCES = [[f"word{k}" for k in range(length)] for length in (1, 9, 3, 3, 17, 2, 30, 5)]
-JOB = score_call(TokenizedTexts([["word1"]], [0]))
+CALL = score_call([["word1"]])
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_answers_have_the_bits_of_the_model_itself(shared, language_model):
 def test_pending_requests_are_shared_among_idle_workers():
     queue = RequestQueue()
     for tokens in (5, 5, 5, 9, 30, 6):
-        queue.add(PendingRequest(ModelCall(TokenizedTexts([], []), tokens, _fail), None))
+        queue.add(object(), ModelCall(_fail, None, tokens))
     queue.num_idle = 3
     assert _taken(queue) == [5, 5, 5]
     queue.num_idle = 2
@@ -70,44 +70,44 @@ def test_pending_requests_are_shared_among_idle_workers():
 
 
 def _taken(queue):
-    return [pending.call.num_tokens for pending in queue.take_batch(35)]
+    return [call.num_tokens for _, call in queue.take_batch(35)]
 
 
 def test_a_worker_that_dies_while_idle_is_replaced_unnoticed(single):
     _, worker = single
-    (before,) = worker.run_calls([JOB])
+    (before,) = worker.run_calls([CALL])
     first = worker.pid
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: not is_running(first))
-    (after,) = worker.run_calls([JOB])
+    (after,) = worker.run_calls([CALL])
     assert worker.pid != first
-    np.testing.assert_array_equal(after.scores[0].forward, before.scores[0].forward)
+    np.testing.assert_array_equal(after[0].forward, before[0].forward)
 
 
 def test_a_worker_that_dies_while_it_computes_is_replaced_for_the_next_batch(single, caplog):
     _, worker = single
-    (error,) = worker.run_calls([ModelCall(TokenizedTexts([["a"]], [0]), 3, _die)])
+    (error,) = worker.run_calls([ModelCall(_die, None, 3)])
     assert (error.status, error.retry_after) == (503, 1)
     assert "is given up" in caplog.text
-    (after,) = worker.run_calls([JOB])
-    assert after.scores
+    (after,) = worker.run_calls([CALL])
+    assert after[0].words
 
 
 def test_a_worker_that_hangs_is_killed(single):
     _, worker = single
     stuck = worker.pid
-    (error,) = worker.run_calls([ModelCall(TokenizedTexts([["a"]], [0]), 3, _hang)])
+    (error,) = worker.run_calls([ModelCall(_hang, None, 3)])
     assert error.status == 503
     wait_until(lambda: not is_running(stuck))
-    (after,) = worker.run_calls([JOB])
-    assert after.scores
+    (after,) = worker.run_calls([CALL])
+    assert after[0].words
 
 
 def test_a_worker_that_hangs_in_the_middle_of_a_reply_is_killed(single):
     _, worker = single
-    (error,) = worker.run_calls([ModelCall(TokenizedTexts([["a"]], [0]), 3, _send_half)])
+    (error,) = worker.run_calls([ModelCall(_send_half, None, 3)])
     assert error.status == 503
-    assert worker.run_calls([JOB])[0].scores
+    assert worker.run_calls([CALL])[0][0].words
 
 
 def test_without_the_root_requests_are_503_and_the_service_lives_on(serving, language_model):
@@ -122,11 +122,11 @@ def test_without_the_root_requests_are_503_and_the_service_lives_on(serving, lan
 
 def test_where_no_process_can_be_started_the_next_batch_tries_again(single, monkeypatch):
     worker_pool, worker = single
-    worker.run_calls([ModelCall(TokenizedTexts([["a"]], [0]), 3, _die)])
+    worker.run_calls([ModelCall(_die, None, 3)])
     with monkeypatch.context() as patched:
         patched.setattr(worker_pool, "start_process", _no_memory)
-        assert worker.run_calls([JOB])[0].status == 503
-    assert worker.run_calls([JOB])[0].scores
+        assert worker.run_calls([CALL])[0].status == 503
+    assert worker.run_calls([CALL])[0][0].words
 
 
 def test_a_service_goes_on_when_its_only_process_ends(serving, language_model, single):
@@ -142,26 +142,26 @@ def test_a_closed_pool_leaves_no_process(language_model):
     pids = [worker.pid for worker in worker_pool.workers]
     worker_pool.close()
     wait_until(lambda: not any(map(is_running, pids)))
-    assert worker_pool.workers[0].run_calls([JOB])[0].status == 503
+    assert worker_pool.workers[0].run_calls([CALL])[0].status == 503
 
 
 def test_a_call_that_fails_says_why(language_model, worker_pool):
-    good = embed_call(language_model, TokenizedTexts([["a"]], [0]), "all", "both")
-    bad = ModelCall(TokenizedTexts([["a"]], [0]), 3, _fail)
+    good = embed_call(language_model, [["a"]], "all", "both")
+    bad = ModelCall(_fail, None, 3)
     found, error = worker_pool.workers[0].run_calls([good, bad])
-    assert found.vectors[0].shape == (3, 1, language_model.dim)
+    assert found[0].shape == (3, 1, language_model.dim)
     assert "ZeroDivisionError" in str(error)
 
 
-def _fail(embedder, jobs):
+def _fail(embedder, argument):
     return 1 / 0
 
 
-def _die(embedder, jobs):
+def _die(embedder, argument):
     os._exit(9)
 
 
-def _send_half(embedder, jobs):
+def _send_half(embedder, argument):
     """Announce a long reply and send its beginning."""
     (own,) = [
         fd for fd in range(3, 64) if os.path.realpath(f"/proc/self/fd/{fd}").find("socket:") > 0
@@ -170,7 +170,7 @@ def _send_half(embedder, jobs):
     time.sleep(600)
 
 
-def _hang(embedder, jobs):
+def _hang(embedder, argument):
     time.sleep(600)
 
 
@@ -203,6 +203,6 @@ def test_a_gpu_is_used_by_one_process():
 
 
 def test_other_systems_are_refused(language_model, monkeypatch):
-    monkeypatch.setattr(worker_pools.sys, "platform", "win32")
+    monkeypatch.setattr(worker_processes.sys, "platform", "win32")
     with pytest.raises(errors.InputError, match="on Linux only"):
         WorkerPool(language_model, 2)

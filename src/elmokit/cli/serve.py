@@ -60,7 +60,6 @@ def serve(
         from elmokit.server.app_resources import (  # noqa: PLC0415
             AppResources,
             load_tasks,
-            read_layer_weights,
             read_shipped_layer_weights,
         )
         from elmokit.server.uvicorn_server import listening  # noqa: PLC0415
@@ -88,12 +87,10 @@ def serve(
             cache_bytes=_CACHE_BYTES // (processes if processes == 1 else processes + 1),
         )
         embedder.tokenize("Once.")  # the first text takes a second
-        if model := load.keywords["model"]:
-            resources.model_name, resources.model_source = model[0].name, str(model[0])
-        resources.tasks = load_tasks(tasks or [])
-        resources.layer_weights = (
-            read_layer_weights(tasks) if tasks else read_shipped_layer_weights(embedder)
-        )
+        if tasks:
+            resources.tasks, resources.layer_weights = load_tasks(tasks)
+        else:
+            resources.layer_weights = read_shipped_layer_weights(embedder)
         resources.open_index = lambda: (
             sample_index(embedder) if index is None else Index.open(index, embedder)
         )

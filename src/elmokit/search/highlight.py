@@ -1,13 +1,11 @@
 """Highlighting the words of found passages that are nearest to the query's content words."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from elmokit.pooling import Vectors, is_word
 from elmokit.search.index import Index
-from elmokit.search.store import Hit
 from elmokit.vocab import Vocabulary
 
 _SHARE_OF_BEST = 0.7  # of the cosine of the passage's nearest word
@@ -34,47 +32,30 @@ ENGLISH_STOP_WORDS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class HighlightedPassage:
-    """The words of a passage, and the indices of those to highlight."""
-
-    words: list[str]
-    highlighted: list[int]
-
-
 def highlight(
-    index: Index, query: str, hits: Sequence[Hit], *, max_words: int
-) -> list[HighlightedPassage]:
-    """Highlight the content words of each passage that are near a content word of the query.
+    index: Index, query: str, passages: Sequence[Sequence[Sequence[str]]]
+) -> list[list[int]]:
+    """The positions of the words to highlight in each passage, given as sentences of words.
 
-    Words are compared as the index compares passages: their layers combined, then whitened.
-    Passages beyond `max_words`, query included, are not embedded: nothing in them is highlighted.
+    They are content words near a content word of the query. Words are compared as the index
+    compares passages: their layers combined, then whitened.
     """
-    texts = [index.config.tokenize(text) for text in (query, *(hit.passage.text for hit in hits))]
-    total_words = np.cumsum([sum(map(len, sentences)) for sentences in texts])
-    embedded = texts[: int((total_words <= max_words).sum())]
+    texts = [index.config.tokenize(query), *passages]
     stream = index.embedder.embed_stream(
-        (words for sentences in embedded for words in sentences),
+        (words for sentences in texts for words in sentences),
         layers=index.config.layers,
         show_progress_bar=False,
     )
-    vectors = [
-        index.whitening.transform(np.concatenate([next(stream)[0] for _ in sentences]))
-        for sentences in embedded
-    ]
-    words = [[word for sentence in sentences for word in sentence] for sentences in texts]
     vocabulary = index.embedder.pretrained.vocabulary
-    content = [
-        [n for n, word in enumerate(own) if is_content_word(word, vocabulary)] for own in words
-    ]
+    content, vectors = list[list[int]](), list[Vectors]()
+    for sentences in texts:
+        words = [word for sentence in sentences for word in sentence]
+        content.append([n for n, word in enumerate(words) if is_content_word(word, vocabulary)])
+        own = np.concatenate([next(stream)[0] for _ in sentences])
+        vectors.append(index.whitening.transform(own[content[-1]]))
     return [
-        HighlightedPassage(
-            words[n],
-            _nearest_words(vectors[0][content[0]], vectors[n], content[n])
-            if n < len(embedded)
-            else [],
-        )
-        for n in range(1, len(texts))
+        _nearest_words(vectors[0], own, candidates)
+        for own, candidates in zip(vectors[1:], content[1:], strict=True)
     ]
 
 
@@ -92,9 +73,9 @@ def is_content_word(word: str, vocabulary: Vocabulary | None = None) -> bool:
 
 
 def _nearest_words(query: Vectors, passage: Vectors, candidates: list[int]) -> list[int]:
-    """The candidates nearest to a word of the query; (words, dim) each."""
+    """The candidates nearest to a word of the query; vectors are (words, dim)."""
     if not len(query) or not candidates:
         return []
-    best = (passage[candidates] @ query.T).max(1)  # (candidates,)
+    best = (passage @ query.T).max(1)  # (candidates,)
     threshold = _SHARE_OF_BEST * max(float(best.max()), 0.0)
     return [n for n, cosine in zip(candidates, best, strict=True) if cosine >= threshold > 0]

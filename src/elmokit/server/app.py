@@ -6,19 +6,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.security import HTTPBearer
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Scope
+from starlette.types import ASGIApp
 
 import elmokit
 from elmokit.errors import ElmokitError, InputError, ServiceError
-from elmokit.server import page_routes as explore_routes
-from elmokit.server import routes
+from elmokit.server import page_routes, routes
 from elmokit.server.app_resources import AppResources
 from elmokit.server.middleware import GuardMiddleware
 from elmokit.server.responses import error_response, service_error_response
@@ -52,11 +52,14 @@ def create_app(
         batching.cancel()
         resources.close_threads()
 
+    # The middleware checks the token; this is for the schema, so that /docs asks for it.
+    bearer = Depends(HTTPBearer(scheme_name="token", auto_error=False))
     app = FastAPIOffline(  # the same as FastAPI, but /docs loads nothing from elsewhere
         title="elmokit",
         summary="Contextual word vectors and a language model.",
         version=elmokit.__version__,
         lifespan=lifespan,
+        dependencies=[] if token is None else [bearer],
         redoc_url=None,
         favicon_url="data:,",
         redirect_slashes=False,
@@ -67,23 +70,15 @@ def create_app(
             Exception: _unexpected_error,
         },
     )
-    app.state.resources = resources
-    all_routers = [routes.router, explore_routes.router, *routers]
+    all_routers = [routes.router, page_routes.router, *routers]
     for router in all_routers:
         app.include_router(router)
     page = PageFiles(directory=_PAGE)
     app.mount("/page", page)
     app.add_api_route("/", page.index, methods=["GET", "HEAD"], include_in_schema=False)
-    if token is not None:
-        _document_token(app)
     paths = {getattr(route, "path", "") for router in all_routers for route in router.routes}
-    return GuardMiddleware(
-        app,
-        limits=resources.limits,
-        metrics=resources.metrics,
-        token=token,
-        paths=frozenset(paths | {"/", "/docs", "/openapi.json"}),
-    )
+    paths |= {"/", "/docs", "/openapi.json"}
+    return GuardMiddleware(app, resources, token=token, paths=frozenset(paths))
 
 
 class PageFiles(StaticFiles):
@@ -101,20 +96,6 @@ class PageFiles(StaticFiles):
     async def index(self, request: Request) -> Response:
         """The page itself."""
         return await self.get_response("index.html", request.scope)
-
-    async def get_response(self, path: str, scope: Scope) -> Response:
-        """A file of the page; its folder itself is not served."""
-        if path == ".":
-            raise HTTPException(404)
-        return await super().get_response(path, scope)
-
-
-def _document_token(app: FastAPI) -> None:
-    """Tell in the schema that requests need a token, so that /docs asks for it."""
-    schema = app.openapi()
-    schemes = schema.setdefault("components", {}).setdefault("securitySchemes", {})
-    schemes["token"] = {"type": "http", "scheme": "bearer"}
-    schema["security"] = [{"token": []}]
 
 
 async def _invalid_request(request: Request, error: Exception) -> Response:
@@ -148,29 +129,24 @@ async def _unexpected_error(_: Request, __: Exception) -> Response:
 
 def describe_invalid(error: RequestValidationError) -> str:
     """One sentence: which part of a body is wrong, what it is, and what was expected."""
+    if error.body is None:
+        return "the body is empty, expected JSON"
     first = error.errors()[0]
     name, value, location = "the body", error.body, ["body"]
     for part in first["loc"][1:]:
-        if not _has_part(value, part):
+        try:
+            value = value[part]
+        except (KeyError, IndexError, TypeError):
             break  # the name of a missing field, or of an alternative that was tried
-        value = value[part]
         name = str(part) if len(location) == 1 else f"{name}[{part}]"
         location.append(part)
-    if error.body is None:
-        return "the body is empty, expected JSON"
     if first["type"] == "missing":
         return f"{name}: {first['loc'][-1]} is missing"
-    if first["type"] == "unexpected_keyword_argument":
+    if first["type"] == "extra_forbidden":
         return f"{name} is not a field of this request"
     messages = (e["msg"] for e in error.errors() if [*e["loc"][: len(location)]] == location)
     expected = dict.fromkeys(message[:1].lower() + message[1:] for message in messages)
     return f"{name} is {_abbreviated(value)}: {', or '.join(expected)}"
-
-
-def _has_part(value: Any, part: Any) -> bool:
-    if isinstance(value, dict):
-        return part in value
-    return isinstance(value, list) and isinstance(part, int) and part < len(value)
 
 
 def _abbreviated(value: Any) -> str:

@@ -2,30 +2,34 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 
-from elmokit.embedder import Embedder
-from elmokit.errors import FormatError, InputError, ServiceError
+from elmokit.embedder import Embedder, Text
+from elmokit.errors import FormatError, InputError
 from elmokit.formats import ENGLISH
+from elmokit.inference_session import Directions, Layers
 from elmokit.model_config import read_record
 from elmokit.pca_tsne import cluster
+from elmokit.pooling import Vectors
 from elmokit.search.index import Index
 from elmokit.server.batcher import DynamicBatcher
-from elmokit.server.limits import Limits, too_large
+from elmokit.server.limits import Limits, busy, too_large
 from elmokit.server.metrics import Metrics
-from elmokit.server.middleware import RequestContext
-from elmokit.server.model_calls import ModelCall
+from elmokit.server.model_calls import ModelCall, TokenizedTexts, embed_call
 from elmokit.server.schemas import LearnedLayerWeights
 from elmokit.server.worker_processes import WorkerPool
 from elmokit.tasks.saved_model import TaskModel, load_task
 
 Result = TypeVar("Result")
 
+_SMALL_BODY_BYTES = 512
 _SHIPPED_LAYER_WEIGHTS = "layer_weights.json"  # beside the English model
 
 
@@ -33,47 +37,26 @@ class AppResources:
     """The model and everything beside it; filled while the server already listens.
 
     Texts are tokenized in one thread, the model computes in the batcher's and the index is searched
-    in a third, so that none of them stops the event loop or another.
+    in a third, so that none of them stops the event loop or another: if a database hangs, only
+    other searches wait.
     """
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.metrics = Metrics()
         self.batcher = DynamicBatcher(limits, self.metrics)
-        self.metrics.watch_queue(lambda: self.batcher.num_waiting)
-        self.model_name, self.model_source = "english", "the package"
         self.tasks: Mapping[str, TaskModel] = {}
         self.layer_weights: Sequence[LearnedLayerWeights] = ()
         self.index: Index | None = None
         self.open_index: Callable[[], Index] | None = None  # again, if it was rebuilt
-        self._reserved_bytes = 0
-        self._text_thread = ThreadPoolExecutor(1, "elmokit-text")
-        self._search_thread = ThreadPoolExecutor(1, "elmokit-search")
+        self.reserved_bytes = 0  # for vectors that are computed or sent
+        self.text_thread = ThreadPoolExecutor(1, "elmokit-text")
+        self.search_thread = ThreadPoolExecutor(1, "elmokit-search")
 
     def open(self, embedder: Embedder, worker_pool: WorkerPool | None = None) -> None:
         """Admit requests from now on, for this model."""
         cluster(np.eye(2, dtype=np.float32), clusters=2)  # importing scikit-learn takes seconds
         self.batcher.open(embedder, worker_pool)
-
-    async def run(self, call: ModelCall[Result], context: RequestContext) -> Result:
-        """The result of a model call; its memory is reserved until the request ends.
-
-        Raises ServiceError if there is no memory left for it.
-        """
-        self._reserve(call.result_bytes, context)
-        return await self.batcher.run(call)
-
-    async def prepare(self, work: Callable[[], Result], context: RequestContext) -> Result:
-        """What a function of a request's texts returns; long texts are left to the text thread."""
-        return work() if context.is_small else await self.run_in_text_thread(work)
-
-    async def run_in_text_thread(self, work: Callable[[], Result]) -> Result:
-        """What a function of texts or arrays returns, computed beside the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._text_thread, work)
-
-    async def run_in_search_thread(self, work: Callable[[], Result]) -> Result:
-        """What a search returns; if a database hangs, only other searches wait."""
-        return await asyncio.get_running_loop().run_in_executor(self._search_thread, work)
 
     def reopen_index(self, stale: Index) -> Index:
         """The index as it is now, for one that has been rebuilt; called in the search thread."""
@@ -82,13 +65,13 @@ class AppResources:
             try:
                 self.index = self.open_index()
             except (FormatError, InputError) as error:  # no mistake of whoever searches
-                raise ServiceError(str(error), status=503, retry_after=1) from None
+                raise busy(str(error), 503) from None
         return stale if self.index is None else self.index
 
     def close_threads(self) -> None:
         """Release the threads; what they have begun they finish."""
         self.batcher.close()
-        for thread in (self._text_thread, self._search_thread):
+        for thread in (self.text_thread, self.search_thread):
             thread.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
@@ -96,42 +79,92 @@ class AppResources:
         if self.index is not None:
             self.index.close()
 
-    def _reserve(self, num_bytes: int, context: RequestContext) -> None:
-        limit = self.limits.max_response_bytes
-        if num_bytes > limit:
-            raise too_large(f"the vectors would take {num_bytes:,} bytes", limit)
-        if self._reserved_bytes + num_bytes > limit:
-            raise ServiceError(
+
+class RequestContext(ExitStack):
+    """How a route uses the resources for one request.
+
+    Its callbacks are called when the response has been sent or given up.
+    """
+
+    def __init__(self, resources: AppResources, body_bytes: int) -> None:
+        super().__init__()
+        self.resources = resources
+        self._is_small = body_bytes <= _SMALL_BODY_BYTES
+
+    def admit(self) -> AbstractAsyncContextManager[Embedder]:
+        """The embedder, for the time that a request has; see DynamicBatcher."""
+        return self.resources.batcher.admit()
+
+    async def tokenize(self, embedder: Embedder, texts: Sequence[Text]) -> TokenizedTexts:
+        """The texts of an admitted request, within the limits."""
+        work = partial(TokenizedTexts.from_texts, embedder, texts, self.resources.limits)
+        if self._is_small:  # sooner than another thread would have its turn
+            return work()
+        return await run_in(self.resources.text_thread, work)
+
+    async def embed(
+        self,
+        embedder: Embedder,
+        sentences: list[list[str]],
+        layers: Layers = "all",
+        directions: Directions = "both",
+    ) -> list[Vectors]:
+        """The vectors of sentences, (layers, words, dim) each; freed when the request ends."""
+        vectors = await self.run(embed_call(embedder, sentences, layers, directions))
+        self.callback(vectors.clear)  # the response may live longer, in a traceback
+        return vectors
+
+    async def run(self, call: ModelCall[Result]) -> Result:
+        """The result of a model call; its memory is reserved until the request ends.
+
+        Raises ServiceError if there is no memory left for it.
+        """
+        resources, limit = self.resources, self.resources.limits.max_response_bytes
+        if call.result_bytes > limit:
+            raise too_large(f"the vectors would take {call.result_bytes:,} bytes", limit)
+        if resources.reserved_bytes + call.result_bytes > limit:
+            raise busy(
                 f"the vectors of other requests take most of {limit:,} bytes, the limit; "
-                "try again in a moment",
-                status=429,
-                retry_after=1,
+                "try again in a moment"
             )
-        self._reserved_bytes += num_bytes
-        context.callback(self._release, num_bytes)
+        resources.reserved_bytes += call.result_bytes
+        self.callback(self._release, call.result_bytes)
+        return await resources.batcher.run(call)
 
     def _release(self, num_bytes: int) -> None:
-        self._reserved_bytes -= num_bytes
+        self.resources.reserved_bytes -= num_bytes
 
 
-def load_tasks(folders: Iterable[Path]) -> dict[str, TaskModel]:
-    """Trained heads by the name of their task; those of one task by the names of their folders."""
+async def run_in(thread: Executor, function: Callable[..., Result], *arguments: object) -> Result:
+    """What a function returns that is called in a thread."""
+    return await asyncio.get_running_loop().run_in_executor(thread, function, *arguments)
+
+
+def load_tasks(
+    folders: Iterable[Path],
+) -> tuple[dict[str, TaskModel], list[LearnedLayerWeights]]:
+    """Trained heads by the name of their task, and their layer weights.
+
+    Those of one task go by the names of their folders.
+    """
     loaded = [(folder.resolve().name, load_task(folder)) for folder in folders]
-    names = [trained.task.name for _, trained in loaded]
-    return {
-        name if names.count(name) == 1 else folder: trained
-        for name, (folder, trained) in zip(names, loaded, strict=True)
-    }
-
-
-def read_layer_weights(folders: Iterable[Path]) -> list[LearnedLayerWeights]:
-    """The layer weights of trained tasks."""
-    return [
+    task_names = [trained.task.name for _, trained in loaded]
+    tasks: dict[str, TaskModel] = {}
+    for folder, trained in loaded:
+        task = trained.task.name
+        name = folder if task_names.count(task) > 1 else task
+        if name in tasks:
+            raise InputError(f"two trained heads would be served as {name}; rename a folder")
+        tasks[name] = trained
+    return tasks, [
         LearnedLayerWeights(
-            trained.task.name, folder.resolve().name, position, list(trained.layers), weights
+            task=trained.task.name,
+            name=folder,
+            position=position,
+            layers=[*trained.layers],
+            weights=weights,
         )
-        for folder in folders
-        for trained in [load_task(folder)]
+        for folder, trained in loaded
         for position, weights in trained.layer_weights().items()
     ]
 

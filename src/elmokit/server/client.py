@@ -6,7 +6,6 @@ import time
 import weakref
 from collections.abc import Iterable, Sequence
 from numbers import Integral
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,12 +78,7 @@ class Client:
     def __enter__(self) -> "Client":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -99,7 +93,10 @@ class Client:
         directions: "Directions" = "both",
     ) -> list[Vectors]:
         """For each sentence an array (layers, words, dim)."""
-        texts = _check_sentences(sentences)
+        texts = [
+            _check_words(sentence, f"sentence {index}", "a list of words")
+            for index, sentence in enumerate(_items(sentences, "sentences", "lists of words"))
+        ]
         body = {"texts": texts, "layers": _layers(layers), "directions": directions}
         content = self._request("/embed", body, NPZ)
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
@@ -130,14 +127,10 @@ class Client:
 
     def score(self, texts: "Iterable[Text]") -> list[Score]:
         """For each sentence of the texts the log-probability of each of its words."""
+        sentences = self._json("/score", {"texts": _check_texts(texts)})["sentences"]
         return [
-            Score(
-                tuple(sentence["words"]),
-                sentence["unknown"],
-                _float_array(sentence["forward"]),
-                _float_array(sentence["backward"]),
-            )
-            for sentence in self._json("/score", {"texts": _check_texts(texts)})["sentences"]
+            Score(tuple(s["words"]), s["unknown"], _array(s["forward"]), _array(s["backward"]))
+            for s in sentences
         ]
 
     def perplexity(self, texts: "Iterable[Text]") -> Perplexity:
@@ -148,17 +141,13 @@ class Client:
         self, text: "Text", *, k: int = 10, special_tokens: bool = False
     ) -> list[Prediction]:
         """The k most probable words after a text."""
-        body = {"text": _check_text(text), "k": k, "special_tokens": special_tokens}
-        return _predictions(self._json("/next", body)["predictions"])
+        return self._predict_words(text, k=k, special_tokens=special_tokens, previous=False)
 
     def previous_words(
         self, text: "Text", *, k: int = 10, special_tokens: bool = False
     ) -> list[Prediction]:
         """The k most probable words before a text."""
-        body = {
-            "text": _check_text(text), "k": k, "special_tokens": special_tokens, "previous": True,
-        }  # fmt: skip
-        return _predictions(self._json("/next", body)["predictions"])
+        return self._predict_words(text, k=k, special_tokens=special_tokens, previous=True)
 
     def fill(self, text: "Text", *, k: int = 10) -> list[list[Prediction]]:
         """For each `___` of a text the k words that fit best."""
@@ -167,9 +156,8 @@ class Client:
 
     def predict(self, task: str, texts: Iterable[str]) -> list[Any]:
         """What a trained head of the service predicts for each text."""
-        predictions: list[Any] = self._json(f"/predict/{task}", {"texts": _check_texts(texts)})[
-            "predictions"
-        ]
+        content = self._json(f"/predict/{task}", {"texts": _check_texts(texts)})
+        predictions: list[Any] = content["predictions"]
         return predictions
 
     def contexts(
@@ -234,6 +222,10 @@ class Client:
                     raise
             time.sleep(0.1)
 
+    def _predict_words(self, text: "Text", **options: Any) -> list[Prediction]:
+        content = self._json("/next", {"text": _check_text(text), **options})
+        return _predictions(content["predictions"])
+
     def _is_ok(self, path: str) -> bool:
         try:
             self._request_once(path, None, JSON)
@@ -246,21 +238,23 @@ class Client:
 
     def _request(self, path: str, body: dict[str, Any] | None, accept: str) -> bytes:
         """The content of a response; while the service is busy, the request is repeated."""
-        for retry in range(self._max_retries + 1):
+        retries = self._max_retries
+        while True:
             try:
                 return self._request_once(path, body, accept)
             except ServiceError as error:
-                if error.retry_after is None or retry == self._max_retries:
+                if error.retry_after is None or retries <= 0:
                     raise
                 time.sleep(min(error.retry_after, self._max_wait))
-        raise AssertionError("the last try returns or raises")
+            retries -= 1
 
     def _request_once(self, path: str, body: dict[str, Any] | None, accept: str) -> bytes:
-        method = "GET" if body is None else "POST"
+        url, headers = self.url + path, {"Accept": accept, "Content-Type": JSON}
         try:
-            response = self._http.request(
-                method, self.url + path, json=body, headers={"Accept": accept}
-            )
+            if body is None:
+                response = self._http.get(url, headers=headers)
+            else:  # in ASCII: httpx's own JSON cannot have half of a surrogate pair
+                response = self._http.post(url, content=json.dumps(body), headers=headers)
         except httpx.HTTPError as error:
             message = f"{self.url}: {str(error) or type(error).__name__}"
             raise ServiceError(message, status=0) from error
@@ -288,39 +282,30 @@ def _layers(layers: "Layers") -> str | int | list[int]:
 
 
 def _check_texts(texts: object) -> list[str | list[str]]:
-    if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise InputError(f"texts is {_described(texts)}, expected a list of texts: [text]")
-    return [_check_text(text, f"text {index}") for index, text in enumerate(texts)]
+    listed = _items(texts, "texts", "a list of texts: [text]")
+    return [_check_text(text, f"text {index}") for index, text in enumerate(listed)]
 
 
 def _check_text(text: object, name: str = "text") -> str | list[str]:
     if isinstance(text, str):
         return text
-    if not isinstance(text, Iterable):
-        raise InputError(f"{name} is {_described(text)}, expected a string or a list of words")
-    return _check_words(text, name)
+    return _check_words(text, name, "a string or a list of words")
 
 
-def _check_sentences(sentences: object) -> list[list[str]]:
-    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
-        raise InputError(f"sentences is {_described(sentences)}, expected lists of words")
+def _check_words(words: object, name: str, expected: str) -> list[str]:
     checked = []
-    for index, sentence in enumerate(sentences):
-        if isinstance(sentence, str) or not isinstance(sentence, Iterable):
-            raise InputError(
-                f"sentence {index} is {_described(sentence)}, expected a list of words"
-            )
-        checked.append(_check_words(sentence, f"sentence {index}"))
-    return checked
-
-
-def _check_words(words: Iterable[object], name: str) -> list[str]:
-    checked = []
-    for index, word in enumerate(words):
+    for index, word in enumerate(_items(words, name, expected)):
         if not isinstance(word, str):
             raise InputError(f"{name}: word {index} is {_described(word)}, expected a string")
         checked.append(word)
     return checked
+
+
+def _items(values: object, name: str, expected: str) -> Iterable[object]:
+    """The values of a list, or of any other iterable that is not a string."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InputError(f"{name} is {_described(values)}, expected {expected}")
+    return values
 
 
 def _described(value: object) -> str:
@@ -330,7 +315,7 @@ def _described(value: object) -> str:
     return repr(value) if value is None else f"{repr(value)[:60]} (type {type(value).__name__})"
 
 
-def _float_array(numbers: list[float] | None) -> "npt.NDArray[np.float64] | None":
+def _array(numbers: list[float] | None) -> "npt.NDArray[np.float64] | None":
     return None if numbers is None else np.array(numbers, np.float64)
 
 

@@ -48,3 +48,8 @@ def too_large(what: str, limit: int) -> ServiceError:
     return ServiceError(
         f"{what}, the limit is {limit:,}; split it into smaller requests", status=413
     )
+
+
+def busy(message: str, status: int = 429) -> ServiceError:
+    """The error of a request that may succeed a second later."""
+    return ServiceError(message, status=status, retry_after=1)

@@ -1,17 +1,6 @@
 """Prometheus metrics of the service."""
 
-from collections.abc import Callable
-
-from prometheus_client import (
-    CONTENT_TYPE_LATEST,
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
-)
-
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _REQUESTS = (1, 2, 4, 8, 16, 32, 64)
@@ -23,48 +12,36 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._requests = Counter(
+        self.requests = Counter(
             "elmokit_requests", "Requests by route and status.", ["route", "status"],
             registry=registry,
         )  # fmt: skip
-        self._tokens = Counter(
+        self.tokens = Counter(
             "elmokit_tokens", "Words and special tokens read by the model.", registry=registry
         )
-        self._queue_length = Gauge(
+        self.queue_length = Gauge(
             "elmokit_queue_length", "Requests waiting for an answer.", registry=registry
         )
-        self._batch_requests = Histogram(
+        self.batch_requests = Histogram(
             "elmokit_batch_requests", "Requests computed together.", buckets=_REQUESTS,
             registry=registry,
         )  # fmt: skip
-        self._batch_tokens = Histogram(
+        self.batch_tokens = Histogram(
             "elmokit_batch_tokens", "Words and special tokens computed together.",
             buckets=_TOKENS, registry=registry,
         )  # fmt: skip
-        self._seconds = Histogram(
+        self.seconds = Histogram(
             "elmokit_request_seconds", "Seconds from a request to the end of its response.",
             ["route"], buckets=_SECONDS, registry=registry,
         )  # fmt: skip
 
-    def watch_queue(self, length: Callable[[], float]) -> None:
-        """Report what a function returns as the length of the queue."""
-        self._queue_length.set_function(length)
-
     def count_request(self, route: str, status: int, seconds: float) -> None:
         """Count a request that was answered, refused, or given up by its client (499)."""
-        self._requests.labels(route, status).inc()
-        self._seconds.labels(route).observe(seconds)
+        self.requests.labels(route, status).inc()
+        self.seconds.labels(route).observe(seconds)
 
     def count_batch(self, requests: int, tokens: int) -> None:
         """Count requests that are computed together."""
-        self._tokens.inc(tokens)
-        self._batch_requests.observe(requests)
-        self._batch_tokens.observe(tokens)
-
-    def render(self) -> bytes:
-        """All metrics in Prometheus' text format."""
-        return generate_latest(self.registry)
-
-    def value(self, sample: str, **labels: str) -> float:
-        """The value of one sample, 0 where nothing was counted yet."""
-        return self.registry.get_sample_value(sample, labels) or 0.0
+        self.tokens.inc(tokens)
+        self.batch_requests.observe(requests)
+        self.batch_tokens.observe(tokens)

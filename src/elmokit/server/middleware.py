@@ -1,39 +1,28 @@
 """ASGI middleware: authentication, limits, timeouts, clients that disconnect, and metrics."""
 
 import asyncio
+import hmac
 import time
-from contextlib import ExitStack
 
 import anyio
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elmokit.errors import ServiceError
-from elmokit.server.auth import check_token
-from elmokit.server.limits import Limits
-from elmokit.server.metrics import Metrics
+from elmokit.server.app_resources import AppResources, RequestContext
+from elmokit.server.limits import busy
 from elmokit.server.responses import service_error_response
-
-UNLIMITED_PATHS = frozenset({"/health", "/ready"})
 
 CONTEXT = "elmokit.request_context"  # its key in an ASGI scope
 
-_SMALL_BODY_BYTES = 512
+_UNLIMITED_PATHS = frozenset({"/health", "/ready"})
+# A browser sends no token for a page and its files, only for the requests that the page makes.
+_PUBLIC_PATHS = _UNLIMITED_PATHS | {"/", "/docs", "/openapi.json"}
+_PUBLIC_FOLDERS = ("/page/", "/static-offline-docs/")
 # A body that is too large is read up to this many times the limit and thrown away: a client that
 # is still sending does not listen for a response.
 _MAX_DISCARDED = 64
 _CLIENT_CLOSED_REQUEST = 499  # as nginx counts it
-
-
-class RequestContext(ExitStack):
-    """Callbacks for the end of a request, when its response is sent or given up."""
-
-    body_bytes = 0
-
-    @property
-    def is_small(self) -> bool:
-        """Whether its texts are tokenized sooner than another thread would have its turn."""
-        return self.body_bytes <= _SMALL_BODY_BYTES
 
 
 class GuardMiddleware:
@@ -43,18 +32,11 @@ class GuardMiddleware:
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        *,
-        limits: Limits,
-        metrics: Metrics,
-        token: str | None,
-        paths: frozenset[str],
+        self, app: ASGIApp, resources: AppResources, *, token: str | None, paths: frozenset[str]
     ) -> None:
         self._app = app
-        self._limits = limits
-        self._metrics = metrics
-        self._token = token
+        self._resources = resources
+        self._authorization = None if token is None else f"Bearer {token}".encode()
         self._paths = paths
         self._num_open = 0
 
@@ -70,16 +52,14 @@ class GuardMiddleware:
             if message["type"] == "http.response.start":
                 status = message["status"]
             try:
-                with anyio.fail_after(self._limits.timeout_seconds):
+                with anyio.fail_after(self._resources.limits.timeout_seconds):
                     await send(message)
             except TimeoutError:
                 raise OSError("the client does not receive its response") from None
 
         self._num_open += 1
         try:
-            with RequestContext() as context:
-                scope[CONTEXT] = context
-                await self._handle(scope, receive, send_in_time)
+            await self._handle(scope, receive, send_in_time)
         except ServiceError as error:
             await service_error_response(error)(scope, receive, send_in_time)
         except (OSError, ClientDisconnect):
@@ -89,55 +69,67 @@ class GuardMiddleware:
             route = scope["path"]
             if route not in self._paths:
                 route = getattr(scope.get("route"), "path", "other")
-            self._metrics.count_request(route, status, time.perf_counter() - started)
+            seconds = time.perf_counter() - started
+            self._resources.metrics.count_request(route, status, seconds)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        path = scope["path"]
-        check_token(scope, self._token)
-        if path not in UNLIMITED_PATHS and self._num_open > self._limits.max_open:
-            raise ServiceError(
-                f"{self._limits.max_open} requests are being answered, which is the limit; "
-                "try again in a moment",
-                status=429,
-                retry_after=1,
+        self._check_token(scope)
+        limits = self._resources.limits
+        if scope["path"] not in _UNLIMITED_PATHS and self._num_open > limits.max_open:
+            raise busy(
+                f"{limits.max_open} requests are being answered, which is the limit; "
+                "try again in a moment"
             )
         try:
-            with anyio.fail_after(self._limits.timeout_seconds):
-                body = await self._read_body(receive)
+            with anyio.fail_after(limits.timeout_seconds):
+                body = await _read_body(receive, limits.max_body_bytes)
         except TimeoutError:
             raise ServiceError(
-                f"the body did not arrive within {self._limits.timeout_seconds:g} seconds",
-                status=408,
+                f"the body did not arrive within {limits.timeout_seconds:g} seconds", status=408
             ) from None
-        scope[CONTEXT].body_bytes = len(body)
-        with anyio.CancelScope() as answering:
+        with (
+            RequestContext(self._resources, len(body)) as scope[CONTEXT],
+            anyio.CancelScope() as answering,
+        ):
             watcher = asyncio.create_task(_cancel_on_disconnect(receive, answering))
             try:
                 await self._app(scope, _replay(body), send)
             finally:
                 watcher.cancel()
 
-    async def _read_body(self, receive: Receive) -> bytes:
-        limit = self._limits.max_body_bytes
-        body, size, more = bytearray(), 0, True
-        while more and size <= _MAX_DISCARDED * limit:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            part = message.get("body", b"")
-            more = message.get("more_body", False)
-            size += len(part)
-            if size <= limit:
-                body += part
-            else:
-                body.clear()
-        if size > limit:
+    def _check_token(self, scope: Scope) -> None:
+        path = scope["path"]
+        is_public = path in _PUBLIC_PATHS or path.startswith(_PUBLIC_FOLDERS)
+        if self._authorization is None or is_public:
+            return
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        if not hmac.compare_digest(given, self._authorization):
             raise ServiceError(
-                f"the body has more than {limit:,} bytes, which is the limit; "
-                "split it into smaller requests",
-                status=413,
+                "the token is missing or wrong; send the header Authorization: Bearer TOKEN",
+                status=401,
             )
-        return bytes(body)
+
+
+async def _read_body(receive: Receive, limit: int) -> bytes:
+    body, size, more = bytearray(), 0, True
+    while more and size <= _MAX_DISCARDED * limit:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        part = message.get("body", b"")
+        more = message.get("more_body", False)
+        size += len(part)
+        if size <= limit:
+            body += part
+        else:
+            body.clear()
+    if size > limit:
+        raise ServiceError(
+            f"the body has more than {limit:,} bytes, which is the limit; "
+            "split it into smaller requests",
+            status=413,
+        )
+    return bytes(body)
 
 
 def _replay(body: bytes) -> Receive:

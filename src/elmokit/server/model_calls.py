@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from elmokit.embedder import Embedder, Text
@@ -17,7 +18,6 @@ from elmokit.server.limits import Limits, too_large
 from elmokit.word_prediction import GAP, ROUNDS, TRIED
 
 Result = TypeVar("Result")
-Item = TypeVar("Item")
 
 logger = logging.getLogger(__name__)
 
@@ -46,59 +46,42 @@ class TokenizedTexts:
                         f"text {index} brings the request to {num_tokens:,} tokens",
                         limits.max_tokens,
                     )
-                _check_word_lengths(sentence, index, limits)
+                longest = max(map(len, sentence), default=0)
+                if longest > limits.max_word_characters:
+                    raise too_large(
+                        f"text {index} has a word of {longest:,} characters",
+                        limits.max_word_characters,
+                    )
                 sentences.append(sentence)
                 text_indices.append(index)
         return cls(sentences, text_indices)
 
     @property
     def num_tokens(self) -> int:
-        """Words, and two special tokens per sentence."""
-        return sum(len(sentence) + 2 for sentence in self.sentences)
+        return count_tokens(self.sentences)
 
     def words_of(self, text_index: int) -> list[str]:
         """All words of one text."""
-        return [
-            word
-            for sentence, index in zip(self.sentences, self.text_indices, strict=True)
-            if index == text_index
-            for word in sentence
-        ]
+        pairs = zip(self.sentences, self.text_indices, strict=True)
+        return [word for sentence, index in pairs if index == text_index for word in sentence]
 
 
 @dataclass(frozen=True, eq=False)
 class ModelCall(Generic[Result]):
-    """Texts for the model, and the function that computes their result.
+    """A function of the embedder and an argument, which has the model read `num_tokens`.
 
-    Calls with equal `batch_key`s are computed by one call of `run`, which gets the texts of each
-    and returns one result for each; a call whose key is None is computed alone. `num_tokens` is
-    how much the model has to read. A worker process computes the call unless `in_worker` is False;
-    then `run` need not be picklable. `result_bytes` is the size of a large result.
+    Calls with equal `batch_key`s have lists of sentences as arguments and results: they are
+    computed by one call of `run` with all their sentences. A call whose key is None is computed
+    alone. A worker process computes a call unless `in_worker` is False; then `run` need not be
+    picklable. `result_bytes` is the size of a large result.
     """
 
-    texts: TokenizedTexts
+    run: Callable[[Embedder, Any], Result]
+    argument: Any
     num_tokens: int
-    run: Callable[[Embedder, list[TokenizedTexts]], Sequence[Result]]
     batch_key: Hashable = None
     in_worker: bool = True
     result_bytes: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class EmbeddedTexts:
-    """Texts with the vectors of their sentences, (layers, words, dim) each."""
-
-    texts: TokenizedTexts
-    layers: tuple[int, ...]
-    vectors: list[Vectors]
-
-
-@dataclass(frozen=True, eq=False)
-class ScoredTexts:
-    """Texts with the scores of their sentences."""
-
-    texts: TokenizedTexts
-    scores: list[Score]
 
 
 def run_calls(embedder: Embedder, calls: Sequence[ModelCall[Any]]) -> list[object]:
@@ -114,11 +97,15 @@ def run_calls(embedder: Embedder, calls: Sequence[ModelCall[Any]]) -> list[objec
 
 
 def _run_group(embedder: Embedder, group: list[ModelCall[Any]]) -> Sequence[object]:
+    first = group[0]
     try:
         with warnings.catch_warnings():
             # The warning is for callers in this process; a client would not see it.
             warnings.filterwarnings("ignore", ".* is one word with spaces in it")
-            return group[0].run(embedder, [call.texts for call in group])
+            if first.batch_key is None:
+                return [first.run(embedder, first.argument)]
+            results = iter(first.run(embedder, [s for call in group for s in call.argument]))
+            return [[*islice(results, len(call.argument))] for call in group]
     except Exception as error:  # becomes the response of its request; the model's thread goes on
         if len(group) > 1:
             return [result for call in group for result in _run_group(embedder, [call])]
@@ -128,8 +115,8 @@ def _run_group(embedder: Embedder, group: list[ModelCall[Any]]) -> Sequence[obje
 
 
 def embed_call(
-    embedder: Embedder, texts: TokenizedTexts, layers: Layers, directions: Directions
-) -> ModelCall[EmbeddedTexts]:
+    embedder: Embedder, sentences: list[list[str]], layers: Layers, directions: Directions
+) -> ModelCall[list[Vectors]]:
     """The vectors of every word; calls with the same layers and directions are batched."""
     config = embedder.bilm.config
     selection = LayerSelection.of(config, layers, directions)
@@ -138,98 +125,41 @@ def embed_call(
             f"{len(selection.layers)} layers were requested, but the model has "
             f"{embedder.num_layers}"
         )
+    num_tokens = count_tokens(sentences)
+    chosen = selection.combination or selection.layers
     return ModelCall(
-        texts,
-        texts.num_tokens,
-        partial(_embed, selection=selection, directions=directions),
+        partial(Embedder.embed, layers=chosen, directions=directions, show_progress_bar=False),
+        sentences,
+        num_tokens,
         batch_key=("embed", selection, directions),
-        result_bytes=4 * selection.num_layers * selection.dim(config) * texts.num_tokens,
+        result_bytes=4 * selection.num_layers * selection.dim(config) * num_tokens,
     )
 
 
-def _embed(
-    embedder: Embedder,
-    batch: list[TokenizedTexts],
-    *,
-    selection: LayerSelection,
-    directions: Directions,
-) -> list[EmbeddedTexts]:
-    vectors = embedder.embed(
-        _all_sentences(batch),
-        layers=selection.combination or selection.layers,
-        directions=directions,
-        show_progress_bar=False,
-    )
-    return [
-        EmbeddedTexts(texts, selection.layers, own)
-        for texts, own in zip(batch, _split_by_request(vectors, batch), strict=True)
-    ]
-
-
-def score_call(texts: TokenizedTexts) -> ModelCall[ScoredTexts]:
+def score_call(sentences: list[list[str]]) -> ModelCall[list[Score]]:
     """The log-probability of every word."""
-    return ModelCall(texts, texts.num_tokens, _score, "score")
-
-
-def _score(embedder: Embedder, batch: list[TokenizedTexts]) -> list[ScoredTexts]:
-    scores = embedder.score(_all_sentences(batch), show_progress_bar=False)
-    return [
-        ScoredTexts(texts, own)
-        for texts, own in zip(batch, _split_by_request(scores, batch), strict=True)
-    ]
-
-
-def next_words_call(
-    texts: TokenizedTexts, k: int, *, previous: bool, special_tokens: bool
-) -> ModelCall[list[Prediction]]:
-    """The most probable words after a text, or before it."""
-    run = partial(_predict_words, k=k, previous=previous, special_tokens=special_tokens)
-    return ModelCall(texts, texts.num_tokens, run)
-
-
-def _predict_words(
-    embedder: Embedder,
-    batch: list[TokenizedTexts],
-    *,
-    k: int,
-    previous: bool,
-    special_tokens: bool,
-) -> list[list[Prediction]]:
-    sentences = batch[0].sentences or [[]]
-    if previous:
-        return [embedder.previous_words(sentences[0], k=k, special_tokens=special_tokens)]
-    return [embedder.next_words(sentences[-1], k=k, special_tokens=special_tokens)]
+    run = partial(Embedder.score, show_progress_bar=False)
+    return ModelCall(run, sentences, count_tokens(sentences), "score")
 
 
 def fill_call(
-    embedder: Embedder, text: Text, k: int, limits: Limits
+    text: Text, num_tokens: int, k: int, limits: Limits
 ) -> ModelCall[list[list[Prediction]]]:
-    """The words that fit each gap of a text."""
-    texts = TokenizedTexts.from_texts(embedder, [text], limits)
+    """The words that fit each gap of a text of `num_tokens`."""
     gaps = len(re.findall("_{3,}", text)) if isinstance(text, str) else [*text].count(GAP)
     candidates = max(k, TRIED)
-    num_tokens = texts.num_tokens * candidates * gaps * (ROUNDS if gaps > 1 else 1)
+    num_tokens *= candidates * gaps * (ROUNDS if gaps > 1 else 1)
     if num_tokens > limits.max_fill_tokens:
         raise too_large(
             f"trying {candidates} words in each gap takes {num_tokens:,} tokens",
             limits.max_fill_tokens,
         )
-    return ModelCall(texts, num_tokens, partial(_fill, text=text, k=k))
+    return ModelCall(partial(Embedder.fill, k=k), text, num_tokens)
 
 
-def _fill(
-    embedder: Embedder, _: list[TokenizedTexts], *, text: Text, k: int
-) -> list[list[list[Prediction]]]:
-    return [embedder.fill(text, k=k)]
-
-
-def _all_sentences(batch: list[TokenizedTexts]) -> list[list[str]]:
-    return [sentence for texts in batch for sentence in texts.sentences]
-
-
-def _split_by_request(results: Sequence[Item], batch: list[TokenizedTexts]) -> list[list[Item]]:
-    remaining = iter(results)
-    return [[next(remaining) for _ in texts.sentences] for texts in batch]
+def count_tokens(sentences: Sequence[Sequence[str]]) -> int:
+    """Words, and two special tokens per sentence."""
+    return sum(len(sentence) + 2 for sentence in sentences)
 
 
 def check_unicode(text: Text, name: str) -> None:
@@ -241,11 +171,3 @@ def check_unicode(text: Text, name: str) -> None:
             f"{name} has {error.object[error.start]!r}, half of a surrogate pair; "
             "expected valid Unicode"
         ) from None
-
-
-def _check_word_lengths(sentence: list[str], text_index: int, limits: Limits) -> None:
-    longest = max(map(len, sentence), default=0)
-    if longest > limits.max_word_characters:
-        raise too_large(
-            f"text {text_index} has a word of {longest:,} characters", limits.max_word_characters
-        )

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import orjson
 from starlette.responses import Response, StreamingResponse
 
 from elmokit.errors import NumericError, ServiceError
 from elmokit.pooling import Vectors
-from elmokit.server.model_calls import EmbeddedTexts
-from elmokit.server.schemas import JSON, NPY, NPZ
+from elmokit.server.model_calls import TokenizedTexts
+from elmokit.server.schemas import JSON, NPY, NPZ, Record
 
 # Numbers are written so many at a time: while they are, the process does nothing else.
 _NUMBERS_PER_PIECE = 2**16
@@ -22,16 +23,18 @@ _SMALL_NUMBERS, _SMALL_ARRAYS = {JSON: 2**14, NPZ: 2**18}, 8
 
 
 def json_response(content: object) -> Response:
-    """A dictionary or a dataclass as JSON; numbers that are not finite become null."""
+    """A dictionary or a record as JSON; numbers that are not finite become null."""
     return Response(_json(content), media_type=JSON)
 
 
-def embeddings_response(embedded: EmbeddedTexts, media_type: str) -> Response:
-    """The vectors of sentences, as JSON or as .npz."""
+def embeddings_response(
+    texts: TokenizedTexts, layers: tuple[int, ...], vectors: list[Vectors], media_type: str
+) -> Response:
+    """The vectors of the sentences of texts, as JSON or as .npz."""
     if media_type == NPZ:
-        return _vectors_response(_embeddings_npz(embedded), NPZ, embedded.vectors)
-    check_finite(embedded.vectors)
-    return _vectors_response(_embeddings_json(embedded), JSON, embedded.vectors)
+        return _vectors_response(_embeddings_npz(texts, vectors), NPZ, vectors)
+    check_finite(vectors)
+    return _vectors_response(_embeddings_json(texts, layers, vectors), JSON, vectors)
 
 
 def encodings_response(vectors: Vectors, media_type: str) -> Response:
@@ -87,61 +90,54 @@ def _vectors_response(
     return StreamingResponse(_in_chunks(pieces), media_type=media_type)
 
 
-def _embeddings_json(embedded: EmbeddedTexts) -> Iterator[bytes]:
-    texts = embedded.texts
-    yield b'{"layers":%s,"sentences":[' % _json(embedded.layers)
-    for index, array in enumerate(embedded.vectors):
-        head = (texts.text_indices[index], _json(texts.sentences[index]))
-        yield b'%s{"text_index":%d,"words":%s,"vectors":' % (b"," if index else b"", *head)
+def _embeddings_json(
+    texts: TokenizedTexts, layers: tuple[int, ...], vectors: list[Vectors]
+) -> Iterator[bytes]:
+    yield b'{"layers":%s,"sentences":[' % _json(layers)
+    rows = zip(texts.text_indices, texts.sentences, vectors, strict=True)
+    for number, (text_index, words, array) in enumerate(rows):
+        comma = b"," if number else b""
+        head = b'%s{"text_index":%d,"words":%s,"vectors":'
+        yield head % (comma, text_index, _json(words))
         yield from _array_json(array)
         yield b"}"
     yield b"]}"
 
 
-def _embeddings_npz(embedded: EmbeddedTexts) -> Iterator[bytes]:
+def _embeddings_npz(texts: TokenizedTexts, vectors: list[Vectors]) -> Iterator[bytes]:
     """Arrays "0", "1" …, one per sentence, and sentences.json with words and text indices."""
-    texts, file = embedded.texts, _PieceWriter()
+    file = _Pieces()
     with zipfile.ZipFile(file, "w") as archive:
         sentences = {"words": texts.sentences, "text_indices": texts.text_indices}
         archive.writestr("sentences.json", _json(sentences))
-        for index, array in enumerate(embedded.vectors):
+        for index, array in enumerate(vectors):
             archive.writestr(f"{index}.npy", _npy(array))
             yield from file.take()
     yield from file.take()
 
 
-class _PieceWriter:
+class _Pieces(io.RawIOBase):
     """A file that is taken away piece by piece while it is written."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
 
-    def write(self, piece: bytes) -> int:
+    def write(self, piece: Any) -> int:
         self._pieces.append(bytes(piece))
         return len(piece)
-
-    def flush(self) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
     def take(self) -> list[bytes]:
         pieces, self._pieces = self._pieces, []
         return pieces
 
 
-def _array_json(array: Vectors) -> Iterator[bytes]:
+def _array_json(array: npt.NDArray[Any]) -> Iterator[bytes]:
     if array.size <= _NUMBERS_PER_PIECE or array.ndim == 1:
         yield _json(np.ascontiguousarray(array))
         return
-    rows = max(1, _NUMBERS_PER_PIECE // array[0].size)
-    for start in range(0, len(array), rows):
-        yield b"," if start else b"["
-        if rows > 1:
-            yield _json(np.ascontiguousarray(array[start : start + rows]))[1:-1]
-        else:
-            yield from _array_json(array[start])
+    for index, part in enumerate(array):
+        yield b"," if index else b"["
+        yield from _array_json(part)
     yield b"]"
 
 
@@ -163,9 +159,11 @@ def _npy(array: Vectors) -> bytes:
 
 
 def _json(value: object) -> bytes:
-    return orjson.dumps(value, _namedtuple, orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(value, _plain, orjson.OPT_SERIALIZE_NUMPY)
 
 
-def _namedtuple(value: Any) -> object:
-    """orjson knows dataclasses and arrays, but not named tuples."""
+def _plain(value: Any) -> object:
+    """What orjson does not know: records, named tuples, and arrays that are not contiguous."""
+    if isinstance(value, Record):
+        return value.model_dump()
     return value._asdict() if hasattr(value, "_asdict") else list(value)

@@ -32,10 +32,9 @@ def listening(
 
     At the end, requests that wait are answered and new ones refused; then the server stops.
     """
-    app = create_app(resources, token=token, routers=routers)
     server = uvicorn.Server(
         uvicorn.Config(
-            app,
+            create_app(resources, token=token, routers=routers),
             http=idle_timeout_protocol(resources.limits.timeout_seconds),
             ws="none",
             loop="asyncio",
@@ -68,10 +67,14 @@ def listening(
 def _bind(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family)
+        bound = socket.create_server((host, port), family=family)
     except OSError as error:
         reason = str(error.strerror).split(" (while")[0]  # Python appends the address there
         raise InputError(f"{host}:{port}: {reason}; choose another --host or --port") from None
+    # Send the last bytes of a response at once, not 40 ms later together with more. asyncio sees
+    # to that, but not for sockets that `create_server` made; connections inherit the option.
+    bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return bound
 
 
 def idle_timeout_protocol(seconds: float) -> type[H11Protocol]:
@@ -85,7 +88,6 @@ def idle_timeout_protocol(seconds: float) -> type[H11Protocol]:
     class IdleTimeoutProtocol(H11Protocol):
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
-            _disable_nagle(transport)
             self._check(None)
 
         def connection_lost(self, exc: Exception | None) -> None:
@@ -102,11 +104,3 @@ def idle_timeout_protocol(seconds: float) -> type[H11Protocol]:
                 self._next_check = self.loop.call_later(seconds, self._check, state)
 
     return IdleTimeoutProtocol
-
-
-def _disable_nagle(transport: asyncio.Transport) -> None:
-    """Send the last bytes of a response at once, not 40 ms later together with more.
-
-    asyncio does this by itself, but not for sockets that `socket.create_server` made.
-    """
-    transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
