@@ -11,7 +11,7 @@ import pytest
 
 import elmokit
 import elmokit.server
-from elmokit.errors import FormatError
+from elmokit.errors import FormatError, InputError
 from elmokit.formats import ENGLISH
 from elmokit.pca_tsne import project_pca
 from elmokit.plots import compare_words
@@ -156,6 +156,15 @@ def test_layer_weights_are_those_of_the_trained_tasks(served, task_folder):
 def test_a_folder_without_a_task_is_refused(tmp_path):
     with pytest.raises(FormatError, match="expected a folder that elmo train made"):
         load_tasks([tmp_path])
+
+
+def test_two_heads_of_one_name_are_refused(task_folder, tmp_path):
+    copy = shutil.copytree(task_folder, tmp_path / task_folder.name)
+    with pytest.raises(InputError, match=f"two trained heads would be served as {copy.name}; ren"):
+        load_tasks([task_folder, copy])
+    tasks, weights = load_tasks([task_folder, shutil.copytree(copy, tmp_path / "other")])
+    assert set(tasks) == {task_folder.name, "other"}
+    assert [mix.name for mix in weights] == [task_folder.name] * 2 + ["other"] * 2
 
 
 def test_shipped_layer_weights_are_shown_only_for_their_model(

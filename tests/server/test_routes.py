@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import elmokit
+from elmokit.pooling import POOLINGS
 from elmokit.tasks.saved_model import load_task
 from random_models import make_folder
 
@@ -217,6 +218,14 @@ def _shape(value):
     if isinstance(value, dict):
         return {name: _shape(field) for name, field in value.items()}
     return [_shape(part) for part in value[:1]] if isinstance(value, list) else type(value)
+
+
+def test_the_schema_describes_each_pooling(served):
+    schema = served.get_json("/openapi.json")["components"]["schemas"]["EncodeRequest"]
+    pooling = schema["properties"]["pooling"]
+    assert pooling["enum"] == [*POOLINGS]
+    for name, registered in POOLINGS.items():
+        assert f"`{name}`: {registered.description}" in pooling["description"]
 
 
 def test_info_describes_the_model_and_the_service(served, language_model):

@@ -29,7 +29,7 @@ def test_the_sample_is_searched_and_highlighted(serving, language_model):
 def test_the_tokens_of_a_search_are_counted(serving, language_model, tmp_path):
     (tmp_path / "text.txt").write_text("a b c d e f g h\na b c d\n" + "a " * 50)
     text = [str(tmp_path / "text.txt")]
-    with Index.build(tmp_path / "i", text, language_model, layers="mean") as index:
+    with Index.build(tmp_path / "i", text, language_model, layers=0) as index:
         served = serving(language_model, index=index, max_tokens=30, tokens_per_batch=30)
         with ThreadPoolExecutor(3) as pool:
             with served.held():

@@ -181,7 +181,8 @@ async def _search(
         num_embedded = sum(total <= limit for total in totals) - 1
 
         def mark(_: object, text: str) -> list[list[int]]:
-            return highlight(index, text, passages[:num_embedded])
+            scores = [hit.score for hit in hits[:num_embedded]]
+            return highlight(index, text, vector, passages[:num_embedded], scores)
 
         call = ModelCall(mark, body.query, totals[num_embedded], in_worker=False)
         marked = [*await context.run(call), *([] for _ in passages[num_embedded:])]
