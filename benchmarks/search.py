@@ -17,6 +17,7 @@ import json
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
@@ -26,7 +27,6 @@ import numpy.typing as npt
 import elmokit
 from elmokit.files import find_files
 from elmokit.search.faiss_vectors import FaissVectors, sample_rows
-from elmokit.search.index_builder import BuildManifest
 from elmokit.search.passage_vectors import IndexConfig, embed_passages
 from elmokit.search.passages import Passage, VectorSource, read_passages
 from elmokit.tasks.datasets.squad import read_squad
@@ -154,7 +154,7 @@ def measure_database(
 
     config = IndexConfig("benchmark", "spaces", "sentences", "mean", "mean", "none", kind)
     started = time.perf_counter()
-    with PostgresBuilder.open(url, BuildManifest(config, []), dim=stored.shape[1]) as builder:
+    with PostgresBuilder.open(url, asdict(config), dim=stored.shape[1]) as builder:
         for start in range(0, len(stored), PASSAGES_PER_CALL):
             some = stored[start : start + PASSAGES_PER_CALL].astype(np.float16)
             passages = [Passage("", start + n, 0, 0, "", ()) for n in range(len(some))]

@@ -24,7 +24,7 @@ from elmokit.model.bilm import BiLM, LanguageModel
 from elmokit.tasks.datasets.columns import read_conllu
 from elmokit.tasks.datasets.senses import read_raganato, read_semcor
 from elmokit.tasks.probing import probe_layers
-from elmokit.tasks.wsd import FirstSenses, SenseVectors, evaluate_wsd
+from elmokit.tasks.wsd import SenseVectors, evaluate_wsd, read_first_senses
 
 sys.path.append(str(Path(__file__).parents[1]))
 from similarity import read_stsb, read_wic, score_texts, score_words
@@ -39,7 +39,7 @@ def main():
     parser.add_argument("--wordnet", type=Path, default=Path("/usr/share/wordnet/index.sense"))
     parser.add_argument("--skip-untrained", action="store_true")
     arguments = parser.parse_args()
-    FirstSenses.from_wordnet(arguments.wordnet)  # refused now, not after the other probes
+    read_first_senses(arguments.wordnet)  # refused now, not after the other probes
     model = elmokit.load(arguments.model) if arguments.model else elmokit.load()
     models = {"trained": model}
     if not arguments.skip_untrained:
@@ -78,7 +78,7 @@ def measure(model, arguments):
         "STS-B, raw": score_texts(model, *texts, whitening="none"),
     }
     vectors = SenseVectors(model).fit(read_semcor(data / "wsd_semcor/semcor.tar.xz"))
-    first = FirstSenses.from_wordnet(arguments.wordnet)
+    first = read_first_senses(arguments.wordnet)
     for name in SENSE_SETS:
         files = [data / f"wsd_eval/{name}.{end}" for end in ("data.xml", "gold.key.txt")]
         wanted = read_raganato(*files)

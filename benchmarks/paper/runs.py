@@ -16,10 +16,9 @@ from pathlib import Path
 import elmokit
 from elmokit.pretraining.finetune import finetune, finetuning_digest
 from elmokit.tasks.cached_layers import CachedLayers
-from elmokit.tasks.checkpoint import digest_of_run
 from elmokit.tasks.saved_model import text_for_finetuning
 from elmokit.tasks.task_registry import TASKS
-from elmokit.tasks.trainer import train_task
+from elmokit.tasks.trainer import digest_of_run, train_task
 
 FILES = {
     "ner": "ner_conll2003/{}.conll.xz",

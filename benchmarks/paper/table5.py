@@ -10,7 +10,7 @@ from runs import print_table
 
 import elmokit
 from elmokit.tasks.datasets.senses import read_raganato, read_semcor
-from elmokit.tasks.wsd import FREQUENCY_WEIGHT, FirstSenses, SenseVectors, evaluate_wsd
+from elmokit.tasks.wsd import FREQUENCY_WEIGHT, SenseVectors, evaluate_wsd, read_first_senses
 
 # Of all words of four evaluation sets: the first sense, the first and the second layer.
 PAPER = ("the paper (all sets)", "65.9", "", "", "67.4", "69.0")
@@ -23,7 +23,7 @@ def main():
     parser.add_argument("--wordnet", type=Path, default=Path("/usr/share/wordnet/index.sense"))
     parser.add_argument("--cache", type=Path, help="a folder to keep SemCor's vectors in")
     chosen = parser.parse_args()
-    first = FirstSenses.from_wordnet(chosen.wordnet)
+    first = read_first_senses(chosen.wordnet)
     semcor = read_semcor(chosen.data / "wsd_semcor/semcor.tar.xz")
     vectors = SenseVectors(elmokit.load()).fit(semcor, cache=chosen.cache, show_progress_bar=None)
     rows = []

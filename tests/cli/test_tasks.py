@@ -242,9 +242,9 @@ def test_a_run_that_cannot_be_is_refused_before_the_bilm_reads(elmo, place):
         ("texts", "out", ("--word-vectors", "none"), "none: no such file, expected word vectors"),
         ("texts", "out", ("--word-vectors", "two"), "two: vectors of 2 numbers, but word_e"),
         ("texts", "out", ("--layers", "9"), "layers is (9,), expected some of 0 to 2"),
-        ("texts", "as-it-was", (), "as-it-was: holds a run with other examples, settings or anoth"),
-        ("texts", "as-it-was", ("--hidden-size", "7"), "as-it-was: holds a run with other"),
-        ("texts", "texts", (), "texts: is a file, expected a folder; name another"),
+        ("texts", "as-it-was", (), "as-it-was: was started with the biLM as it is, now fine-tuned"),
+        ("texts", "as-it-was", ("--hidden-size", "7"), "as-it-was: was started with the biLM as"),
+        ("texts", "texts", (), "texts: is a file, expected a directory; name another"),
     ):
         files = ("--train", "texts", "--dev", dev, "--out", out, "-c", "small.toml", *option)
         failed(

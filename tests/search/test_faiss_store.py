@@ -7,6 +7,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -16,7 +17,6 @@ from elmokit.errors import FormatError, InputError, OutputError, ServiceError
 from elmokit.search.faiss_store import FaissBuilder
 from elmokit.search.faiss_vectors import FaissVectors
 from elmokit.search.index import Index
-from elmokit.search.index_builder import BuildManifest
 from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
 
@@ -63,7 +63,7 @@ def test_a_folder_with_something_hidden_is_left_alone(model, tmp_path):
 
 def test_removing_a_build_leaves_other_files(tmp_path):
     config = IndexConfig("m", "spaces", "sentences", "mean", "mean", "none", "flat")
-    with FaissBuilder.open(tmp_path / "index", BuildManifest(config, [])) as builder:
+    with FaissBuilder.open(tmp_path / "index", asdict(config)) as builder:
         (tmp_path / "index" / ".note").write_text("mine")
         builder.remove()
     assert [path.name for path in (tmp_path / "index").iterdir()] == [".note"]

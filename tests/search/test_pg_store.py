@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from itertools import count
 
 import numpy as np
@@ -13,7 +14,6 @@ import pytest
 import elmokit
 from elmokit.errors import FormatError, InputError, OutputError, ServiceError
 from elmokit.search.index import Index
-from elmokit.search.index_builder import BuildManifest
 from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
 from elmokit.search.pg_connection import PostgresAddress
@@ -159,7 +159,7 @@ def test_kinds_that_pgvector_lacks_are_refused_before_anything_is_made(url):
         ("ivf", 16, "kind is 'ivf', in PostgreSQL expected auto, flat or hnsw"),
         ("hnsw", 4001, "vectors have 4,001 numbers, pgvector makes no graph of more than 4,000"),
     ]:
-        builder = PostgresBuilder.open(url, BuildManifest(config_of(kind), []), dim=dim)
+        builder = PostgresBuilder.open(url, asdict(config_of(kind)), dim=dim)
         with pytest.raises(InputError, match=message), builder:
             pass
 
@@ -171,7 +171,7 @@ def test_a_graph_finds_nearly_what_exact_search_finds(postgres):
     stored, queries, found = vectors[20:], vectors[:20], {}
     for kind in ("flat", "hnsw"):
         url, config = postgres.address(f"recall_{kind}"), config_of(kind)
-        with PostgresBuilder.open(url, BuildManifest(config, []), dim=16) as builder:
+        with PostgresBuilder.open(url, asdict(config), dim=16) as builder:
             for start in range(0, 2000, 500):
                 passages = [Passage("f", n, 0, 1, str(n), ()) for n in range(start, start + 500)]
                 half = stored[start : start + 500].astype(np.float16)

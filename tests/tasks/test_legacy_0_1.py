@@ -7,10 +7,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from elmokit.tasks import legacy_0_1 as version_0_1
-from elmokit.tasks.checkpoint import CHECKPOINT_FILE, digest_of_run
 from elmokit.tasks.saved_model import load_task
 from elmokit.tasks.task_registry import TASKS
-from elmokit.tasks.trainer import train_task
+from elmokit.tasks.trainer import CHECKPOINT_FILE, digest_of_run, train_task
 from task_examples import EXAMPLES, changed
 
 OLD_TASKS = {"srl": "roles", "qa": "questions", "classification": "texts"}

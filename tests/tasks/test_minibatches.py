@@ -1,25 +1,21 @@
-"""Batches hold every example once, no more words than allowed, in an order of the seed's."""
+"""Minibatches hold every item once and no more words than allowed; the seed decides the order."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.tasks.minibatches import batches_by_length, shuffled_batches
+from elmokit.tasks.minibatches import minibatches
 
-EXAMPLES = st.lists(st.integers(1, 30), max_size=60).map(lambda ls: [("w",) * n for n in ls])
-
-
-@given(EXAMPLES, st.integers(1, 50), st.integers(0, 3))
-def test_every_example_is_in_one_batch(examples, words, seed):
-    batches = shuffled_batches(examples, len, words=words, seed=(seed, 0))
-    assert sorted(e for batch in batches for e in batch) == sorted(examples)
-    assert all(len(b) == 1 or max(map(len, b)) * len(b) <= words for b in batches)
-    assert batches == shuffled_batches(examples, len, words=words, seed=(seed, 0))
-    placed = list(batches_by_length(examples, len, words=words))
-    assert sorted(p for places, _ in placed for p in places) == list(range(len(examples)))
-    assert all([examples[p] for p in places] == batch for places, batch in placed)
+LENGTHS = st.lists(st.integers(1, 30), max_size=60)
 
 
-def test_another_epoch_has_another_order():
-    examples = [(str(n),) for n in range(50)]
-    one, other = (shuffled_batches(examples, len, words=5, seed=(0, epoch)) for epoch in (0, 1))
-    assert one != other
+@given(LENGTHS, st.integers(1, 50), st.sampled_from([None, (0, 0), (3, 0)]))
+def test_every_item_is_in_one_batch(lengths, words, seed):
+    batches = minibatches(lengths, words=words, seed=seed)
+    assert sorted(index for batch in batches for index in batch) == [*range(len(lengths))]
+    assert all(len(b) == 1 or max(lengths[i] for i in b) * len(b) <= words for b in batches)
+    assert batches == minibatches(lengths, words=words, seed=seed)
+
+
+def test_each_epoch_has_its_own_order():
+    first, second = (minibatches([1] * 50, words=5, seed=(0, epoch)) for epoch in (0, 1))
+    assert first != second

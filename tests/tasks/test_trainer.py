@@ -14,17 +14,17 @@ import pytest
 import torch
 
 import elmokit
+from elmokit import atomic
 from elmokit.atomic import DirectoryLock, rename_atomically, write_atomically
 from elmokit.errors import ConfigError, FormatError, InputError, NumericError, OutputError
-from elmokit.tasks import checkpoint, saved_model, trainer
+from elmokit.tasks import saved_model, trainer
 from elmokit.tasks.cached_layers import CachedLayers
-from elmokit.tasks.checkpoint import Checkpoint
 from elmokit.tasks.datasets.example_records import LabelledText, TaggedSentence, TextPair
 from elmokit.tasks.heads.tagger import Tagger
 from elmokit.tasks.saved_model import load_task
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import TASKS
-from elmokit.tasks.trainer import train_task
+from elmokit.tasks.trainer import CHECKPOINT_FILE, Checkpoint, train_task
 from elmokit.tasks.vocab import read_word_vectors
 from random_models import make_folder
 from task_examples import EXAMPLES, changed, sized
@@ -160,7 +160,7 @@ def test_a_stopped_run_goes_on_and_ends_with_the_same_bits(model, tmp_path, monk
         task, examples, examples, tmp_path / "cut", settings=settings, model=model
     )  # nothing left
     assert weights_of(tmp_path / "cut") == weights_of(tmp_path / "whole")
-    left = torch.load(tmp_path / "cut" / checkpoint.CHECKPOINT_FILE, weights_only=True)
+    left = torch.load(tmp_path / "cut" / CHECKPOINT_FILE, weights_only=True)
     assert (left["epoch"], left["weights"], left["optimizer"]) == (4, {}, {})
 
 
@@ -261,7 +261,7 @@ def test_a_run_whose_head_had_fewer_labels_is_another(tmp_path, monkeypatch):
         patched.setattr(Checkpoint, "close", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             train_task(fewer, examples, examples, tmp_path, settings=settings)
-    with pytest.raises(InputError, match="a run with other examples, settings or another biLM"):
+    with pytest.raises(InputError, match="was started with other labels, by an older version"):
         train_task(TASKS["ner"], examples, examples, tmp_path, settings=settings)
 
 
@@ -386,13 +386,13 @@ def test_other_examples_or_settings_are_refused(tmp_path):
     task, examples = TASKS["pos"], EXAMPLES["pos"]
     settings = changed(elmo="none")
     train_task(task, examples, examples, tmp_path, settings=settings)
-    with pytest.raises(InputError, match="a run with other examples, settings or another biLM"):
+    with pytest.raises(InputError, match="was started with other examples, or by a version that"):
         train_task(task, examples[1:], examples, tmp_path, settings=settings)
-    with pytest.raises(InputError, match="a run with other examples, settings or another biLM"):
+    with pytest.raises(InputError, match="was started with hidden_size 12, now 3; resume with the"):
         train_task(task, examples, examples, tmp_path, settings=changed(elmo="none", hidden_size=3))
     with (
         DirectoryLock(tmp_path, ""),
-        pytest.raises(InputError, match="another process trains there"),
+        pytest.raises(InputError, match="another process is writing it"),
     ):
         train_task(task, examples, examples, tmp_path, settings=settings)
     with pytest.raises(InputError, match="elmo is 'input', but no biLM is given"):
@@ -404,7 +404,7 @@ def test_another_bilm_does_not_go_on_where_one_was_stopped(model, tmp_path):
     train_task(task, examples, examples, tmp_path / "run", settings=settings, model=model)
     (tmp_path / "other").mkdir()
     other = elmokit.load(make_folder(tmp_path / "other", size=0.5))
-    with pytest.raises(InputError, match="or another biLM"):
+    with pytest.raises(InputError, match="was started with another biLM"):
         train_task(task, examples, examples, tmp_path / "run", settings=settings, model=other)
 
 
@@ -469,7 +469,10 @@ def test_a_full_disk_is_one_clear_line(tmp_path):
     box = context.Queue()
     process = context.Process(target=fill_the_disk, args=(model, tmp_path / "out", box))
     process.start()
-    assert re.fullmatch(r".*: cannot be written \([^()]*[Tt]oo large.*\)", box.get(timeout=60))
+    assert re.fullmatch(
+        r".*: cannot be written \([^()]*[Tt]oo large.*\); what is done is safe: .*",
+        box.get(timeout=60),
+    )
     process.join()
 
 
@@ -601,7 +604,7 @@ def test_a_run_killed_while_it_saves_keeps_the_head_before(
     def save(trained, *rest):
         if best:
             monkeypatch.setattr(saved_model, "write_atomically", dying(write_atomically, 0))
-            monkeypatch.setattr(saved_model, "rename_atomically", dying(rename_atomically, 1))
+            monkeypatch.setattr(atomic, "rename_atomically", dying(rename_atomically, 1))
         saved_model.save_task(trained, *rest)
         best.append(copy.deepcopy(trained.head.state_dict()))
 

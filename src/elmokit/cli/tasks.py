@@ -316,16 +316,16 @@ def wsd(
         read_semcor,
     )
     from elmokit.tasks.wsd import (  # noqa: PLC0415
-        FirstSenses,
         SenseVectors,
         check_frequency_weight,
         default_cache_folder,
         evaluate_wsd,
+        read_first_senses,
     )
 
     check_frequency_weight(frequency_weight)
     sentences = read_raganato(data, gold)
-    first_senses = FirstSenses.from_wordnet(wordnet)
+    first_senses = read_first_senses(wordnet)
     vectors = SenseVectors(load()).fit(
         read_semcor(semcor), cache=cache or default_cache_folder(), show_progress_bar=None
     )

@@ -11,14 +11,13 @@ from typing import Any
 import numpy as np
 
 from elmokit.atomic import DirectoryLock, ResumableDirectory, write_atomically
-from elmokit.errors import FormatError, InputError, OutputError
+from elmokit.errors import FormatError, OutputError
 from elmokit.pooling import Vectors
 from elmokit.search.faiss_vectors import FaissVectors, choose_kind, load_faiss, sample_rows
-from elmokit.search.index_builder import BuildManifest, BuildProgress, HalfVectors
 from elmokit.search.passage_metadata import PassageMetadata
 from elmokit.search.passage_vectors import IndexConfig, current_settings
 from elmokit.search.passages import Passage, VectorSource
-from elmokit.search.store import Counts, Hit
+from elmokit.search.store import BuildProgress, Counts, HalfVectors, Hit, no_index_error
 from elmokit.whitening import Whitening
 
 _CONFIG, _METADATA = "index.json", "passages.sqlite"
@@ -52,9 +51,7 @@ class FaissStore:
     @classmethod
     def open(cls, folder: Path) -> "FaissStore":
         if not (folder / _CONFIG).exists():
-            started = (folder / _METADATA).exists()
-            remedy = "its build was interrupted: repeat it" if started else "build one first"
-            raise InputError(f"{folder}: no index there; {remedy} (elmo index build)")
+            raise no_index_error(str(folder), started=(folder / _METADATA).exists())
         config = IndexConfig.from_json((folder / _CONFIG).read_bytes(), str(folder / _CONFIG))
         path = folder / _WHITENING
         whitening = Whitening.from_bytes(path.read_bytes(), str(path))
@@ -169,7 +166,7 @@ class FaissBuilder:
 
     @classmethod
     @contextmanager
-    def open(cls, folder: Path, manifest: BuildManifest) -> Iterator["FaissBuilder"]:
+    def open(cls, folder: Path, manifest: Mapping[str, Any]) -> Iterator["FaissBuilder"]:
         """Start a build in a new or empty folder, or resume the same one."""
         load_faiss()  # better missing now than after hours
         if (folder / _CONFIG).exists():
@@ -179,7 +176,7 @@ class FaissBuilder:
                 f"{folder}: there is an index already; add to it, or name another folder"
             )
         _update_manifest(folder / _MANIFEST)
-        with _build_directory(folder, manifest.to_dict()) as directory:
+        with _build_directory(folder, manifest) as directory:
             metadata = PassageMetadata.create(folder / _METADATA)
             try:
                 yield cls(directory, metadata)

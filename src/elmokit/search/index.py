@@ -1,16 +1,20 @@
 """The search index: build, open, search, add to and delete from an index of embedded text."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal, cast
+
+import numpy as np
 
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError
 from elmokit.files import TextFile, find_files
 from elmokit.inference_session import LayerSelection
 from elmokit.pooling import Vectors
-from elmokit.search.index_builder import build_store
+from elmokit.progress import Progress
 from elmokit.search.passage_vectors import (
     IndexConfig,
     Kind,
@@ -19,8 +23,8 @@ from elmokit.search.passage_vectors import (
     start_state,
 )
 from elmokit.search.passages import Passage, Unit, group_passages, read_passages
-from elmokit.search.store import Hit, Store, open_store
-from elmokit.whitening import WhiteningMethod
+from elmokit.search.store import Hit, IndexBuilder, Store, open_builder, open_store
+from elmokit.whitening import Whitening, WhiteningMethod
 
 _LARGEST_ID = 2**63 - 1  # in SQLite and PostgreSQL
 
@@ -64,6 +68,9 @@ class Index:
         vocabulary, which found more than anything else that was tried (docs/search.md); a word has
         the mean of all layers. `kind` is the FAISS index: exact, a graph, or cells.
 
+        Each part of the text is stored when it is embedded: a repeated call embeds only what is
+        missing, and ends with the same numbers.
+
         Raises InputError for files without text, other options than those of the build that is
         resumed, or a missing package, and OutputError where there is something else already.
         """
@@ -84,9 +91,20 @@ class Index:
         )
         config.check_model(embedder, str(location))
         LayerSelection.of(embedder.bilm.config, config.layers)  # refuses missing layers
-        build_store(
-            embedder, find_files(files), location, config, show_progress_bar=show_progress_bar
-        )
+        text_files, dim = find_files(files), config.dim(embedder)
+        manifest = {
+            **asdict(config),
+            "files": [*map(_describe, text_files)],
+            "precision": embedder.precision,
+        }
+        with open_builder(location, manifest, dim=dim) as builder:
+            _embed_files(builder, text_files, config, embedder, show_progress_bar)
+            if not builder.progress().vectors:
+                builder.remove()
+                names = ", ".join(file.name for file in text_files)
+                raise InputError(f"{names}: no words found, expected text to index")
+            parts = builder.parts()
+            builder.finish(config, Whitening.fit_batches(parts, dim=dim, method=whitening))
         return cls.open(location, embedder)
 
     @classmethod
@@ -225,3 +243,32 @@ def read_index_info(location: str | Path) -> IndexInfo:
         )  # fmt: skip
     finally:
         store.close()
+
+
+def _embed_files(
+    builder: IndexBuilder,
+    files: Sequence[TextFile],
+    config: IndexConfig,
+    embedder: Embedder,
+    show_progress_bar: bool | None,
+) -> None:
+    """Embed and store the passages that are not stored yet."""
+    done = builder.progress()
+    passages = read_passages(files, tokenizer=config.tokenizer, unit=config.unit)
+    last = deque(islice(passages, done.passages), maxlen=1)
+    if done.passages and [passage.text for passage in last] != [done.last_text]:  # of stdin, too
+        raise InputError(
+            f"{builder.name}: passage {done.passages} of the text differs from what the "
+            "interrupted build stored; give the same text, or remove what was built so far"
+        )
+    with Progress(None, unit="passages", shown=show_progress_bar, done=done.passages) as progress:
+        for group in group_passages(passages, embedder.tokens_per_batch):
+            sources, vectors = embed_passages(config, embedder, group)
+            builder.add_part(group, sources, vectors.astype(np.float16))
+            words = sum(len(passage.words) for passage in group)
+            progress.advance(len(group), words=words)
+
+
+def _describe(file: TextFile) -> str:
+    # A build that 0.1 started is resumed only while this stays as it is.
+    return f"{file.name}, {file.size} bytes, changed at {file.modified}"

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -110,29 +110,23 @@ def embed_passages(
     """Everything in the passages that has a vector, and the vectors before whitening."""
     sentences = [list(sentence) for passage in passages for sentence in passage.sentences]
     stream = embedder.embed_stream(sentences, layers=config.layers, show_progress_bar=False)
+    vocabulary = embedder.pretrained.vocabulary
+    pooling = get_pooling(config.pooling, vocabulary)
     sources: list[VectorSource] = []
-    vectors: list[npt.NDArray[np.floating]] = []
+    vectors: list[npt.NDArray[np.floating]] = [np.zeros((0, config.dim(embedder)), np.float32)]
     for number, passage in enumerate(passages):
-        words = np.concatenate([next(stream)[0] for _ in passage.sentences])
+        arrays = [next(stream) for _ in passage.sentences]  # (1, words, dim) each
         if config.unit == "words":
             indices = [index for index, word in enumerate(passage.words) if is_word(word)]
             sources += (VectorSource(number, passage.words[index], index) for index in indices)
-            _check_range(words[indices], passage)
-            vectors.extend(words[indices].astype(np.float16))  # as stored: there are many
+            vectors.append(np.concatenate(arrays, 1)[0, indices])
+            _check_range(vectors[-1], passage)
+            vectors[-1] = vectors[-1].astype(np.float16)  # as stored: there are many
         else:
             sources.append(VectorSource(number))
-            vectors.append(_pool(config, embedder, passage, words))
+            vectors.append(pool_sentences(arrays, passage.words, pooling, vocabulary))
             _check_range(vectors[-1], passage)
-    empty = np.zeros((0, config.dim(embedder)), np.float32)
-    return sources, np.stack(vectors).astype(np.float32) if vectors else empty
-
-
-def _pool(config: IndexConfig, embedder: Embedder, passage: Passage, words: Vectors) -> Vectors:
-    """One vector for a passage, from those of its words, (words, dim)."""
-    vocabulary = embedder.pretrained.vocabulary
-    pooling = get_pooling(config.pooling, vocabulary)
-    (pooled,) = pool_sentences([words[None]], passage.words, pooling, vocabulary)
-    return cast(Vectors, pooled)
+    return sources, np.concatenate(vectors)  # float32, as the empty ones are
 
 
 def _check_range(vectors: npt.NDArray[np.floating], passage: Passage) -> None:

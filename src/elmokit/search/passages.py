@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from elmokit.batching import token_windows
-from elmokit.files import TextFile, TextReader, read_lines
+from elmokit.files import TextFile, read_lines
 from elmokit.tokenizers import get_tokenizer, split_on_whitespace
 
 Unit = Literal["sentences", "paragraphs", "words"]  # what has a vector
@@ -46,7 +46,7 @@ def read_passages(files: Iterable[TextFile], *, tokenizer: str, unit: Unit) -> I
     """
     for file in files:
         with file.open() as reader:
-            for number, line in enumerate(read_lines(_raw_lines(reader), file.name), 1):
+            for number, line in enumerate(read_lines(reader, file.name), 1):
                 for passage in _line_passages(line, file.name, number, tokenizer, unit):
                     if any(passage.sentences):
                         yield passage
@@ -59,10 +59,6 @@ def group_passages(passages: Iterable[Passage], tokens_per_batch: int) -> Iterat
     """
     tokens = _WINDOWS_PER_GROUP * tokens_per_batch
     return token_windows(passages, tokens, lambda passage: len(passage.words))
-
-
-def _raw_lines(reader: TextReader) -> Iterator[bytes]:
-    return iter(lambda: reader.read_line(-1), b"")
 
 
 def _line_passages(

@@ -5,7 +5,7 @@ character 0.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -17,11 +17,17 @@ from pgvector import HalfVector
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.pooling import Vectors
 from elmokit.search.faiss_vectors import MAX_FLAT_VECTORS
-from elmokit.search.index_builder import BuildManifest, BuildProgress, HalfVectors
 from elmokit.search.passage_vectors import IndexConfig, Kind, current_settings
 from elmokit.search.passages import Passage, VectorSource
 from elmokit.search.pg_connection import Database, PostgresAddress, register_pgvector
-from elmokit.search.store import Counts, Hit, PassageRef
+from elmokit.search.store import (
+    BuildProgress,
+    Counts,
+    HalfVectors,
+    Hit,
+    PassageRef,
+    no_index_error,
+)
 from elmokit.whitening import Whitening
 
 _MAX_HNSW_DIM = 4000  # beyond it pgvector makes no graph
@@ -116,8 +122,7 @@ class PostgresStore:
             if started:
                 rows = database.query("SELECT recipe, whitening, tableoid FROM {s}.made")
             if not rows or rows[0][0] is None:
-                remedy = "its build was interrupted: repeat it" if started else "build one first"
-                raise InputError(f"{database.name}: no index there; {remedy} (elmo index build)")
+                raise no_index_error(database.name, started=started)
             ((config_json, packed_whitening, table_id),) = rows
             config = IndexConfig.from_json(config_json, f"{database.name}: config")
             whitening = Whitening.from_bytes(packed_whitening, f"{database.name}: whitening")
@@ -197,11 +202,13 @@ class PostgresBuilder:
 
     @classmethod
     @contextmanager
-    def open(cls, url: str, manifest: BuildManifest, *, dim: int) -> Iterator["PostgresBuilder"]:
+    def open(
+        cls, url: str, manifest: Mapping[str, Any], *, dim: int
+    ) -> Iterator["PostgresBuilder"]:
         """Start a build, or resume the same one; its vectors have `dim` numbers."""
         database = Database(PostgresAddress.from_url(url))
         try:
-            _check_kind(manifest.config.kind, dim, database.name)
+            _check_kind(manifest["kind"], dim, database.name)
             _create_extension(database)
             _lock(database, _SESSION_LOCK)  # until the connection is closed
             _start_or_resume(database, manifest)
@@ -312,7 +319,7 @@ def _lock(database: Database, query: Any) -> None:
         )
 
 
-def _start_or_resume(database: Database, manifest: BuildManifest) -> None:
+def _start_or_resume(database: Database, manifest: Mapping[str, Any]) -> None:
     """Write the manifest of a new build, or check that of the build that is resumed."""
     query = "SELECT to_regnamespace(%(s)s), to_regclass(%(made)s)"
     ((schema, table),) = database.query(query, s=database.schema, made=f"{database.schema}.made")
@@ -320,7 +327,7 @@ def _start_or_resume(database: Database, manifest: BuildManifest) -> None:
         insert = "INSERT INTO {s}.made (begun) VALUES (%(manifest)s)"
         with database.transaction():
             database.execute(_CREATE_BUILD)
-            database.execute(insert, manifest=json.dumps(manifest.to_dict()))
+            database.execute(insert, manifest=json.dumps(dict(manifest)))
         return
     if table is None:
         raise OutputError(
@@ -332,7 +339,7 @@ def _start_or_resume(database: Database, manifest: BuildManifest) -> None:
         raise OutputError(
             f"{database.name}: there is an index already; add to it, or choose another name"
         )
-    if current_settings(json.loads(stored)) != manifest.to_dict():
+    if current_settings(json.loads(stored)) != json.loads(json.dumps(dict(manifest))):
         raise InputError(
             f"{database.name}: its build was started with other files, options or another model; "
             f'repeat those, or remove it (DROP SCHEMA "{database.schema}" CASCADE)'

@@ -1,18 +1,21 @@
-"""The interface of a store of passages and vectors, how one is opened, and a store in memory."""
+"""The interfaces of a store and of its builder, how they are opened, and a store in memory."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from elmokit.errors import InputError
 from elmokit.pooling import Vectors
 from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
 from elmokit.whitening import Whitening
+
+HalfVectors = npt.NDArray[np.float16]
 
 _DATABASE_SCHEMES = ("postgresql://", "postgres://")
 
@@ -103,6 +106,42 @@ class Store(Protocol):
     def close(self) -> None: ...
 
 
+@dataclass(frozen=True)
+class BuildProgress:
+    """How much of the text is stored already, and the text of its last passage."""
+
+    passages: int
+    vectors: int
+    last_text: str
+
+
+class IndexBuilder(Protocol):
+    """Where an index is built, by one process at a time.
+
+    A stored part survives a kill; there is no index until `finish` ends.
+    """
+
+    @property
+    def name(self) -> str:
+        """Its location for messages, without a password."""
+
+    def progress(self) -> BuildProgress: ...
+
+    def add_part(
+        self, passages: Sequence[Passage], sources: Sequence[VectorSource], vectors: HalfVectors
+    ) -> None:
+        """Store passages and their vectors before whitening, (sources, dim)."""
+
+    def parts(self) -> Iterator[HalfVectors]:
+        """The vectors of each part, (sources, dim)."""
+
+    def finish(self, config: IndexConfig, whitening: Whitening) -> None:
+        """Make the store from all parts."""
+
+    def remove(self) -> None:
+        """Delete everything the build made."""
+
+
 def open_store(location: str | Path) -> Store:
     """The store of a finished index in a folder or at a database URL."""
     if is_database_url(location):
@@ -113,6 +152,29 @@ def open_store(location: str | Path) -> Store:
     from elmokit.search.faiss_store import FaissStore  # noqa: PLC0415  it imports this module
 
     return FaissStore.open(Path(location))
+
+
+def open_builder(
+    location: str | Path, manifest: Mapping[str, Any], *, dim: int
+) -> AbstractContextManager[IndexBuilder]:
+    """Start or resume a build in a folder or at a database URL; its vectors have `dim` numbers.
+
+    The manifest says what a build was started with; it is resumed only with the same.
+    """
+    if is_database_url(location):
+        check_psycopg()
+        from elmokit.search.pg_store import PostgresBuilder  # noqa: PLC0415  an extra
+
+        return PostgresBuilder.open(str(location), manifest, dim=dim)
+    from elmokit.search.faiss_store import FaissBuilder  # noqa: PLC0415  it imports this module
+
+    return FaissBuilder.open(Path(location), manifest)
+
+
+def no_index_error(name: str, *, started: bool) -> InputError:
+    """The error for a location without a finished index."""
+    remedy = "its build was interrupted: repeat it" if started else "build one first"
+    return InputError(f"{name}: no index there; {remedy} (elmo index build)")
 
 
 def is_database_url(location: str | Path) -> bool:
@@ -137,24 +199,23 @@ class MemoryStore:
     def __init__(self, name: str, config: IndexConfig, whitening: Whitening) -> None:
         self.name, self.config, self.whitening = name, config, whitening
         self.dim = len(whitening.mean)
-        self._refs: list[PassageRef] = []  # one for each vector
-        self._vectors = np.zeros((0, self.dim), np.float32)
+        self._rows: list[tuple[PassageRef, Vectors]] = []
         self._files: dict[int, str] = {}  # by passage id
         self._next_id = 1
 
     def counts(self) -> Counts:
-        return Counts(len(self._files), len(self._refs), len(set(self._files.values())))
+        return Counts(len(self._files), len(self._rows), len(set(self._files.values())))
 
     def size_bytes(self) -> int:
-        return self._vectors.nbytes
+        return sum(vector.nbytes for _, vector in self._rows)
 
     def nearest(self, query: Vectors, k: int) -> list[Hit]:
-        return self._nearest_of(range(len(self._refs)), query, k)
+        return _best(self._rows, query, k)
 
     def nearest_occurrences(self, word: str, query: Vectors, k: int) -> list[Hit]:
         folded = word.casefold()
-        rows = [n for n, ref in enumerate(self._refs) if (ref.word or "").casefold() == folded]
-        return self._nearest_of(rows, query, k)
+        rows = [row for row in self._rows if (row[0].word or "").casefold() == folded]
+        return _best(rows, query, k)
 
     def passages_of(self, file: str) -> list[int]:
         return [id_ for id_, own_file in self._files.items() if own_file == file]
@@ -164,38 +225,36 @@ class MemoryStore:
 
     @contextmanager
     def changing(self) -> Iterator[None]:
-        before = [*self._refs], self._vectors, {**self._files}
+        before = [*self._rows], {**self._files}
         try:
             yield
         except BaseException:
-            self._refs, self._vectors, self._files = before
+            self._rows, self._files = before
             raise
 
     def add(
         self, passages: Sequence[Passage], sources: Sequence[VectorSource], vectors: Vectors
     ) -> None:
-        for source in sources:
-            p = passages[source.passage]
-            self._refs.append(
-                PassageRef(
-                    self._next_id + source.passage, p.file, p.line, p.start, p.end, p.text,
-                    source.word, source.word_index,
-                )
-            )  # fmt: skip
-        self._vectors = np.concatenate([self._vectors, vectors])
+        for source, vector in zip(sources, vectors, strict=True):
+            p, id_ = passages[source.passage], self._next_id + source.passage
+            location = id_, p.file, p.line, p.start, p.end, p.text
+            self._rows.append((PassageRef(*location, source.word, source.word_index), vector))
         self._files |= {self._next_id + n: passage.file for n, passage in enumerate(passages)}
         self._next_id += len(passages)
 
     def delete(self, ids: Sequence[int]) -> None:
         deleted = set(ids)
-        rows = [n for n, ref in enumerate(self._refs) if ref.id not in deleted]
-        self._refs, self._vectors = [self._refs[n] for n in rows], self._vectors[rows]
+        self._rows = [row for row in self._rows if row[0].id not in deleted]
         self._files = {id_: file for id_, file in self._files.items() if id_ not in deleted}
 
     def close(self) -> None:
         pass
 
-    def _nearest_of(self, rows: Sequence[int], query: Vectors, k: int) -> list[Hit]:
-        cosines = self._vectors[rows] @ query
-        best = np.argsort(-cosines, kind="stable")[:k]
-        return [Hit(float(cosines[n]), self._refs[rows[n]]) for n in best]
+
+def _best(rows: Sequence[tuple[PassageRef, Vectors]], query: Vectors, k: int) -> list[Hit]:
+    """The k rows nearest to a query, (dim,), best first."""
+    if not rows:
+        return []
+    cosines = np.stack([vector for _, vector in rows]) @ query
+    best = np.argsort(-cosines, kind="stable")[:k]
+    return [Hit(float(cosines[n]), rows[n][0]) for n in best]

@@ -95,8 +95,3 @@ def masked_max(vectors: Tensor, mask: Tensor) -> Tensor:  # (…, steps, dim) ->
 def masked_mean(vectors: Tensor, mask: Tensor) -> Tensor:  # (…, steps, dim) -> (…, dim)
     """The mean over the words."""
     return (vectors * mask[..., None]).sum(-2) / mask.sum(-1, keepdim=True).clamp(min=1)
-
-
-def pad_tags(rows: list[list[int]]) -> Tensor:
-    """Tag ids of several sentences, (sentences, steps), 0 at padding."""
-    return nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)

@@ -6,7 +6,7 @@ weights and settings are renamed when read, and digests are computed from the ol
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields
 from typing import Any
 
 from torch import Tensor
@@ -15,30 +15,18 @@ from elmokit.tasks.settings import TaskSettings
 
 OLD_VERSION = 8  # of task.json
 
-_TASKS = {
-    "roles": "srl",
-    "questions": "qa",
-    "texts": "classification",
-}
+# The names of 0.1, and today's.
+_TASKS = {"roles": "srl", "questions": "qa", "texts": "classification"}
 _SETTINGS = {
-    "tune": "finetune",
-    "split": "tokenizer",
-    "word_dim": "word_embedding_size",
-    "vectors": "word_vectors",
-    "freeze_vectors": "freeze_word_vectors",
-    "characters": "character_filters",
-    "hidden": "hidden_size",
-    "depth": "num_layers",
-    "decay": "weight_decay",
-    "clip_norm": "max_grad_norm",
-}
+    "tune": "finetune", "split": "tokenizer", "word_dim": "word_embedding_size",
+    "vectors": "word_vectors", "freeze_vectors": "freeze_word_vectors",
+    "characters": "character_filters", "hidden": "hidden_size", "depth": "num_layers",
+    "decay": "weight_decay", "clip_norm": "max_grad_norm",
+}  # fmt: skip
 _RECORDS = {
-    "Tagged": "TaggedSentence",
-    "Roles": "PredicateRoles",
-    "Labelled": "LabelledText",
-    "Pair": "TextPair",
-    "Pronoun": "GapExample",
-}
+    "Tagged": "TaggedSentence", "Roles": "PredicateRoles", "Labelled": "LabelledText",
+    "Pair": "TextPair", "Pronoun": "GapExample",
+}  # fmt: skip
 _RECORD_FIELDS = {"said": "pronoun_text"}
 _TASK_JSON = {"words": "vocabulary", "learnt": "num_trained"}
 # Patterns in today's names of parameters, and what 0.1 had: those of every head, then of each.
@@ -126,23 +114,26 @@ def rename_weights(
 
 def digest_of_settings(settings: TaskSettings) -> dict[str, Any]:
     """The settings as the digest of a run has them."""
-    old_names = {new: old for old, new in _SETTINGS.items()}
+    old_names = _inverted(_SETTINGS)
     return {old_names.get(name, name): value for name, value in asdict(settings).items()}
 
 
 def digest_of_task(name: str) -> str:
     """The task's name as the digest of a run has it."""
-    return {new: old for old, new in _TASKS.items()}.get(name, name)
+    return _inverted(_TASKS).get(name, name)
 
 
 def digest_of_example(example: Any) -> str:
     """The text of an example as the digest of a run has it."""
-    old_records = {new: old for old, new in _RECORDS.items()}
-    if not is_dataclass(example) or type(example).__name__ not in old_records:
+    old_records, old_fields = _inverted(_RECORDS), _inverted(_RECORD_FIELDS)
+    if (record := type(example).__name__) not in old_records:
         return repr(example)
-    old_fields = {new: old for old, new in _RECORD_FIELDS.items()}
     values = ", ".join(
         f"{old_fields.get(field.name, field.name)}={getattr(example, field.name)!r}"
         for field in fields(example)
     )
-    return f"{old_records[type(example).__name__]}({values})"
+    return f"{old_records[record]}({values})"
+
+
+def _inverted(names: Mapping[str, str]) -> dict[str, str]:
+    return {new: old for old, new in names.items()}

@@ -7,18 +7,18 @@ Precision, recall and F1 of labels, spans (conlleval), answers (SQuAD), corefere
 import re
 import string
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence, Sized
+from collections.abc import Collection, Hashable, Iterable, Sequence, Sized
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from elmokit.errors import InputError
 from elmokit.tasks.datasets.example_records import GapExample
 from elmokit.tasks.datasets.schemes import spans_of
 
 Clusters: TypeAlias = Sequence[Collection[Hashable]]  # of the mentions of one document
+Scores: TypeAlias = "dict[str, PrecisionRecall]"  # by name
 Mention: TypeAlias = tuple[int, int]  # first and last word
 MentionClusters: TypeAlias = Sequence[Collection[Mention]]
 
@@ -63,6 +63,11 @@ class PrecisionRecall:
         total = self.precision + self.recall
         return 2 * self.precision * self.recall / total if total else 0.0
 
+    @classmethod
+    def of(cls, correct: float, predicted: float, gold: float) -> "PrecisionRecall":
+        """The counts where precision and recall have the same numerator."""
+        return cls(correct, predicted, correct, gold)
+
     def __add__(self, other: "PrecisionRecall") -> "PrecisionRecall":
         return PrecisionRecall(
             self.correct_predicted + other.correct_predicted,
@@ -72,26 +77,23 @@ class PrecisionRecall:
         )
 
 
+def precision_recall_f1(scores: Iterable[PrecisionRecall]) -> dict[str, float]:
+    """F1, precision and recall of all counts together (micro-averaged)."""
+    every = sum(scores, PrecisionRecall())
+    return {"f1": every.f1, "precision": every.precision, "recall": every.recall}
+
+
 def accuracy(gold: Sequence[Hashable], predicted: Sequence[Hashable]) -> float:
     """The share of predictions that equal the gold."""
     check_lengths(gold, predicted)
     return sum(a == b for a, b in zip(gold, predicted, strict=True)) / len(gold)
 
 
-def score_labels(gold: Sequence[str], predicted: Sequence[str]) -> dict[str, PrecisionRecall]:
-    """The score of each label, by name."""
+def score_labels(gold: Sequence[str], predicted: Sequence[str]) -> Scores:
+    """The score of each label."""
     check_lengths(gold, predicted)
-    in_gold, in_predicted = Counter(gold), Counter(predicted)
     correct = Counter(a for a, b in zip(gold, predicted, strict=True) if a == b)
-    return _by_label(correct, in_predicted, in_gold)
-
-
-@dataclass(frozen=True, slots=True)
-class SpanScore:
-    """The score of all spans together, and of each label by itself, by name."""
-
-    all: PrecisionRecall
-    labels: dict[str, PrecisionRecall]
+    return _by_label(correct, Counter(predicted), Counter(gold))
 
 
 def score_spans(
@@ -99,16 +101,14 @@ def score_spans(
     predicted: Sequence[Sequence[str]],
     *,
     without: Collection[str] = (),
-) -> SpanScore:
-    """How well the tags of sentences agree: a span is correct with the same words and label.
+) -> Scores:
+    """For each label, how well the spans of tags agree: the same words, the same label.
 
     Both sides may be in any tagging scheme; tags that no scheme would write are read as conlleval
     reads them (`spans_of`). Labels in `without` do not count, such as the V of semantic roles.
     """
     check_lengths(gold, predicted)
-    correct: Counter[str] = Counter()
-    in_predicted: Counter[str] = Counter()
-    in_gold: Counter[str] = Counter()
+    correct, in_predicted, in_gold = Counter[str](), Counter[str](), Counter[str]()
     for number, (ours, theirs) in enumerate(zip(gold, predicted, strict=True)):
         if len(ours) != len(theirs):
             raise InputError(
@@ -118,26 +118,24 @@ def score_spans(
         in_gold.update(span.label for span in gold_spans)
         in_predicted.update(span.label for span in predicted_spans)
         correct.update(span.label for span in gold_spans & predicted_spans)
-    labels = _by_label(correct, in_predicted, in_gold, without=without)
-    return SpanScore(sum(labels.values(), PrecisionRecall()), labels)
+    scores = _by_label(correct, in_predicted, in_gold)
+    return {label: score for label, score in scores.items() if label not in without}
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerScore:
-    """Means over questions, from 0 to 1."""
-
-    exact: float
-    f1: float
-
-
-def score_answers(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> AnswerScore:
-    """How well answers agree with the best of each question's gold answers."""
+def score_answers(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> dict[str, float]:
+    """Means over questions of F1 and exact match with the best of each question's gold answers."""
     check_lengths(gold, predicted)
     if not all(gold):
         raise InputError(f"question {[*map(bool, gold)].index(False)} has no gold answer")
-    return AnswerScore(
-        _mean_of_best(gold, predicted, exact_match), _mean_of_best(gold, predicted, answer_f1)
-    )
+    metrics = {"f1": answer_f1, "exact": exact_match}
+    return {
+        name: sum(
+            max(metric(answer, prediction) for answer in answers)
+            for answers, prediction in zip(gold, predicted, strict=True)
+        )
+        / len(gold)
+        for name, metric in metrics.items()
+    }
 
 
 def exact_match(gold: str, predicted: str) -> float:
@@ -149,7 +147,7 @@ def answer_f1(gold: str, predicted: str) -> float:
     """The F1 of the words of an answer."""
     ours, theirs = normalize_answer(gold).split(), normalize_answer(predicted).split()
     correct = sum((Counter(ours) & Counter(theirs)).values())
-    return PrecisionRecall(correct, len(theirs), correct, len(ours)).f1
+    return PrecisionRecall.of(correct, len(theirs), len(ours)).f1
 
 
 def normalize_answer(answer: str) -> str:
@@ -158,84 +156,59 @@ def normalize_answer(answer: str) -> str:
     return " ".join(_ARTICLE.sub(" ", words).split())
 
 
-@dataclass(frozen=True, slots=True)
-class CoreferenceScore:
-    """The three scores of CoNLL-2012, and that of the mentions by themselves."""
-
-    muc: PrecisionRecall
-    b_cubed: PrecisionRecall
-    ceaf: PrecisionRecall
-    mentions: PrecisionRecall
-
-    @property
-    def average_f1(self) -> float:
-        """The mean of the three F1, by which CoNLL-2012 ranks."""
-        return (self.muc.f1 + self.b_cubed.f1 + self.ceaf.f1) / 3
-
-
-def score_coreference(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> CoreferenceScore:
-    """How well the clusters of documents agree.
+def score_coreference(gold: Sequence[Clusters], predicted: Sequence[Clusters]) -> Scores:
+    """How well the clusters of documents agree: muc, b_cubed, ceaf, and the mentions alone.
 
     As in the reference scorer (Pradhan et al., 2014), mentions that only one side has are counted,
     not added to the other; so are clusters of one mention. The counts of documents add up.
     """
     check_lengths(gold, predicted)
-    pairs = [*zip(map(_cluster_sets, gold), map(_cluster_sets, predicted), strict=True)]
-    return CoreferenceScore(
-        *(
-            sum((metric(ours, theirs) for ours, theirs in pairs), PrecisionRecall())
-            for metric in (_muc, _b_cubed, _ceaf, _mentions)
-        )
-    )
+    totals = dict.fromkeys(("muc", "b_cubed", "ceaf", "mentions"), PrecisionRecall())
+    for ours, theirs in zip(map(_cluster_sets, gold), map(_cluster_sets, predicted), strict=True):
+        for name, score in _score_document(ours, theirs).items():
+            totals[name] += score
+    return totals
 
 
-@dataclass(frozen=True, slots=True)
-class GapScore:
-    """Scores on GAP, for feminine and masculine pronouns apart."""
-
-    feminine: PrecisionRecall
-    masculine: PrecisionRecall
-
-    @property
-    def by_name(self) -> Mapping[str, float]:
-        """Each score by its name.
-
-        `bias` is the feminine F1 divided by the masculine; it is missing without feminine pronouns
-        or if the masculine F1 is 0.
-        """
-        every = self.feminine + self.masculine
-        scores = {"f1": every.f1, "precision": every.precision, "recall": every.recall}
-        scores |= {"feminine": self.feminine.f1, "masculine": self.masculine.f1}
-        if self.feminine.gold and self.masculine.f1:
-            scores["bias"] = self.feminine.f1 / self.masculine.f1
-        return scores
+def average_f1(scores: Scores) -> float:
+    """The mean of the F1 of MUC, B³ and CEAF, by which CoNLL-2012 ranks."""
+    return (scores["muc"].f1 + scores["b_cubed"].f1 + scores["ceaf"].f1) / 3
 
 
-def score_gap(examples: Sequence[GapExample], predicted: Sequence[MentionClusters]) -> GapScore:
+def score_gap(examples: Sequence[GapExample], predicted: Sequence[MentionClusters]) -> Scores:
     """How well the clusters of each text tell which of two names its pronoun refers to.
 
-    It refers to a name if its cluster has a mention that ends with the name: "the singer Ann Lee"
-    and "Ann Lee's" are Ann Lee, but "the man with Ann Lee", "Bo and Ann Lee" and "Bo 's Ann Lee"
-    are not.
+    Feminine and masculine pronouns are counted apart. A pronoun refers to a name if its cluster has
+    a mention that ends with the name: "the singer Ann Lee" and "Ann Lee's" are Ann Lee, but "the
+    man with Ann Lee", "Bo and Ann Lee" and "Bo 's Ann Lee" are not.
     """
     check_lengths(examples, predicted)
-    feminine, masculine = PrecisionRecall(), PrecisionRecall()
+    scores = dict.fromkeys(("feminine", "masculine"), PrecisionRecall())
     for example, clusters in zip(examples, predicted, strict=True):
         words = [word.lower() for sentence in example.sentences for word in sentence]
         mentions = _cluster_of(example.pronoun, clusters)
+        gender = "feminine" if example.pronoun_text.lower() in _FEMININE else "masculine"
         for name, is_gold in ((example.a, example.is_a), (example.b, example.is_b)):
             is_predicted = any(
                 _refers_to_name(mention, name, words)
                 for mention in mentions
                 if mention != example.pronoun  # they may share a word: Ann--she
             )
-            correct = is_predicted and is_gold
-            score = PrecisionRecall(correct, is_predicted, correct, is_gold)
-            if example.pronoun_text.lower() in _FEMININE:
-                feminine += score
-            else:
-                masculine += score
-    return GapScore(feminine, masculine)
+            scores[gender] += PrecisionRecall.of(is_predicted and is_gold, is_predicted, is_gold)
+    return scores
+
+
+def gap_f1(scores: Scores) -> dict[str, float]:
+    """F1, precision and recall of all pronouns, the F1 of each gender, and the bias.
+
+    `bias` is the feminine F1 divided by the masculine; it is missing without feminine pronouns or
+    if the masculine F1 is 0.
+    """
+    values = precision_recall_f1(scores.values())
+    values |= {gender: score.f1 for gender, score in scores.items()}
+    if scores["feminine"].gold and values["masculine"]:
+        values["bias"] = values["feminine"] / values["masculine"]
+    return values
 
 
 def check_lengths(gold: Sized, predicted: Sized) -> None:
@@ -246,89 +219,46 @@ def check_lengths(gold: Sized, predicted: Sized) -> None:
         raise InputError("nothing to measure, expected one prediction or more")
 
 
-def _by_label(
-    correct: Mapping[str, int],
-    predicted: Mapping[str, int],
-    gold: Mapping[str, int],
-    *,
-    without: Collection[str] = (),
-) -> dict[str, PrecisionRecall]:
+def _by_label(correct: Counter[str], predicted: Counter[str], gold: Counter[str]) -> Scores:
     return {
-        label: PrecisionRecall(
-            correct.get(label, 0), predicted.get(label, 0), correct.get(label, 0),
-            gold.get(label, 0),
-        )
-        for label in sorted({*gold, *predicted} - {*without})
-    }  # fmt: skip
+        label: PrecisionRecall.of(correct[label], predicted[label], gold[label])
+        for label in sorted({*gold, *predicted})
+    }
 
 
-def _mean_of_best(
-    gold: Sequence[Sequence[str]], predicted: Sequence[str], metric: Callable[[str, str], float]
-) -> float:
-    best = [
-        max(metric(answer, prediction) for answer in answers)
-        for answers, prediction in zip(gold, predicted, strict=True)
-    ]
-    return sum(best) / len(best)
-
-
-def _muc(gold: list[set[Hashable]], predicted: list[set[Hashable]]) -> PrecisionRecall:
-    """Links: a cluster of n mentions has n - 1, and loses one for each part it is broken into."""
-    return PrecisionRecall(*_links(predicted, gold), *_links(gold, predicted))
-
-
-def _links(clusters: list[set[Hashable]], others: list[set[Hashable]]) -> tuple[int, int]:
-    cluster_of = _cluster_by_mention(others)
-    correct = total = 0
-    for cluster in clusters:
-        parts = {cluster_of[mention] for mention in cluster if mention in cluster_of}
-        missing = sum(mention not in cluster_of for mention in cluster)
-        correct += len(cluster) - len(parts) - missing
-        total += len(cluster) - 1
-    return correct, total
-
-
-def _b_cubed(gold: list[set[Hashable]], predicted: list[set[Hashable]]) -> PrecisionRecall:
-    """For each mention, the share of its cluster that its cluster on the other side has too."""
-    return PrecisionRecall(*_shared(predicted, gold), *_shared(gold, predicted))
-
-
-def _shared(clusters: list[set[Hashable]], others: list[set[Hashable]]) -> tuple[float, int]:
-    cluster_of = _cluster_by_mention(others)
-    shared, mentions = 0.0, 0
-    for cluster in clusters:
-        mentions += len(cluster)
-        for other in {cluster_of[mention] for mention in cluster if mention in cluster_of}:
-            shared += len(cluster & others[other]) ** 2 / len(cluster)
-    return shared, mentions
-
-
-def _ceaf(gold: list[set[Hashable]], predicted: list[set[Hashable]]) -> PrecisionRecall:
-    """The similarity φ4 of clusters under the best one-to-one assignment of both sides."""
-    similarity = np.zeros((len(gold), len(predicted)))
-    cluster_of = _cluster_by_mention(predicted)
-    for row, cluster in enumerate(gold):
-        for column in {cluster_of[mention] for mention in cluster if mention in cluster_of}:
-            other = predicted[column]
-            similarity[row, column] = 2 * len(cluster & other) / (len(cluster) + len(other))
-    best = _best_assignment(similarity)
-    return PrecisionRecall(best, len(predicted), best, len(gold))
-
-
-def _best_assignment(similarity: npt.NDArray[np.float64]) -> float:
-    """The largest sum of similarities, with at most one of each row and column."""
+def _score_document(gold: list[set[Hashable]], predicted: list[set[Hashable]]) -> Scores:
     try:
         from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  (only coreference)
     except ImportError:
         raise InputError("scoring coreference needs SciPy: pip install 'elmokit[tasks]'") from None
-    rows, columns = linear_sum_assignment(similarity, maximize=True)
-    return float(similarity[rows, columns].sum())
-
-
-def _mentions(gold: list[set[Hashable]], predicted: list[set[Hashable]]) -> PrecisionRecall:
-    ours, theirs = set().union(*gold), set().union(*predicted)
-    correct = len(ours & theirs)
-    return PrecisionRecall(correct, len(theirs), correct, len(ours))
+    column_of = {mention: n for n, cluster in enumerate(predicted) for mention in cluster}
+    shared = np.zeros((len(gold), len(predicted)))  # mentions that two clusters have in common
+    for row, cluster in enumerate(gold):
+        for column in (column_of[mention] for mention in cluster if mention in column_of):
+            shared[row, column] += 1
+    gold_sizes = np.array([*map(len, gold)], np.float64)
+    predicted_sizes = np.array([*map(len, predicted)], np.float64)
+    # MUC: a cluster of n mentions has n - 1 links, and loses one for each part it is broken into.
+    links = float(shared.sum())
+    # CEAF: the similarity φ4 of clusters under the best one-to-one assignment of both sides.
+    similarity = 2 * shared / (gold_sizes[:, None] + predicted_sizes)
+    assigned = float(similarity[linear_sum_assignment(similarity, maximize=True)].sum())
+    parts = np.count_nonzero(shared)
+    return {
+        "muc": PrecisionRecall(
+            links - parts, float(predicted_sizes.sum()) - len(predicted),
+            links - parts, float(gold_sizes.sum()) - len(gold),
+        ),
+        # For each mention, the share of its cluster that its cluster on the other side has too.
+        "b_cubed": PrecisionRecall(
+            float((shared**2 / predicted_sizes).sum()), float(predicted_sizes.sum()),
+            float((shared**2 / gold_sizes[:, None]).sum()), float(gold_sizes.sum()),
+        ),
+        "ceaf": PrecisionRecall.of(assigned, len(predicted), len(gold)),
+        "mentions": PrecisionRecall.of(
+            links, float(predicted_sizes.sum()), float(gold_sizes.sum())
+        ),
+    }  # fmt: skip
 
 
 def _cluster_sets(clusters: Iterable[Collection[Hashable]]) -> list[set[Hashable]]:
@@ -340,10 +270,6 @@ def _cluster_sets(clusters: Iterable[Collection[Hashable]]) -> list[set[Hashable
             raise InputError(f"mention {next(iter(twice))} is in two clusters, expected one")
         seen |= cluster
     return sets
-
-
-def _cluster_by_mention(clusters: list[set[Hashable]]) -> dict[Hashable, int]:
-    return {mention: number for number, cluster in enumerate(clusters) for mention in cluster}
 
 
 def _cluster_of(pronoun: Mention, clusters: MentionClusters) -> Collection[Mention]:

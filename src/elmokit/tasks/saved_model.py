@@ -9,32 +9,35 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
 from elmokit import formats
-from elmokit.atomic import rename_atomically, write_atomically
+from elmokit.atomic import ResumableDirectory, write_atomically
 from elmokit.embedder import Embedder, LoadOptions
-from elmokit.errors import ConfigError, FormatError, InputError, OutputError
+from elmokit.errors import ConfigError, FormatError, InputError
 from elmokit.formats.native import pack_tensors, read_tensors
 from elmokit.model.bilm import LanguageModel
 from elmokit.model_config import parse_record
 from elmokit.tasks.cached_layers import CachedLayers
+from elmokit.tasks.datasets.example_records import Tokenize
 from elmokit.tasks.legacy_0_1 import OLD_VERSION, rename_task_json, stored_parameter
-from elmokit.tasks.minibatches import batches_by_length
+from elmokit.tasks.minibatches import minibatches
 from elmokit.tasks.preprocessing import Preprocessor
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import TASKS, Head, Task
-from elmokit.tasks.text_io import apply_to_lines, is_single_input, to_json, words_by
+from elmokit.tasks.text_io import is_single_input, to_json, words_by
 from elmokit.tasks.vocab import WordVocabulary
 from elmokit.tasks.word_features import WordFeatures
 from elmokit.threads import find_device, using_threads
 
 TASK_FILE = "task.json"
 
-_WORDS_AT_ONCE = 4000
+_LINES_AT_ONCE, _WORDS_AT_ONCE = 256, 4000
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,13 +115,52 @@ class TaskModel:
 
     def predict_examples(self, examples: Sequence[Any]) -> list[Any]:
         """The head's raw prediction for each example; labels that they have are ignored."""
-        return predict_examples(self.head, self.task, examples)
+        self.task.check_lengths(examples)
+        predictions: list[Any] = [None] * len(examples)
+        training = self.head.training
+        self.head.eval()
+        with torch.no_grad(), using_threads(None):
+            lengths = [*map(self.task.length, examples)]
+            for indices in minibatches(lengths, words=_WORDS_AT_ONCE):
+                batch = self.head.predict([examples[index] for index in indices])
+                for index, prediction in zip(indices, batch, strict=True):
+                    predictions[index] = prediction
+        self.head.train(training)
+        return predictions
 
     def apply(
         self, lines: Iterable[str], *, tokenizer: str | None = None, as_json: bool = False
     ) -> Iterator[str]:
-        """The output for each line of text, as text or JSON (`elmo apply`)."""
-        return apply_to_lines(self, lines, tokenizer=tokenizer, as_json=as_json)
+        """The output for each line of input, line breaks included; a blank line gives a blank one.
+
+        As JSON, each line of input gives `{"sentences": …, "prediction": …}`, a blank one null.
+        Lines before one that is refused are answered first.
+        """
+        task, text = self.task, self.task.text
+        tokenize = words_by(tokenizer or self.tokenizer)
+        numbered = enumerate(lines, 1)
+        error: InputError | FormatError | None = None
+        while error is None:
+            examples: list[Any] = []
+            try:
+                for number, line in islice(numbered, _LINES_AT_ONCE):
+                    blank = not text.clean(line).strip()
+                    examples.append(None if blank else self._parse_line(line, tokenize, number))
+            except (InputError, FormatError) as refused:
+                error = refused
+            if not examples:
+                break
+            predictions = iter(self.predict_examples([e for e in examples if e is not None]))
+            for example in examples:
+                if example is None:
+                    yield "null\n" if as_json else "\n"
+                elif as_json:
+                    record = to_json(task.sentences(example), next(predictions))
+                    yield json.dumps(record, ensure_ascii=False) + "\n"
+                else:
+                    yield text.format(example, next(predictions))
+        if error is not None:
+            raise error
 
     def evaluate(self, examples: str | Path | Sequence[Any]) -> dict[str, float]:
         """The scores on a file of examples, or on examples; the main score comes first."""
@@ -142,6 +184,14 @@ class TaskModel:
     def _parse(self, texts: Iterable[Any], tokenizer: str | None) -> list[Any]:
         tokenize = words_by(tokenizer or self.tokenizer)
         return [self.task.text.parse(text, tokenize) for text in texts]
+
+    def _parse_line(self, line: str, tokenize: Tokenize, number: int) -> Any:
+        try:
+            example = self.task.text.parse(line, tokenize)
+            self.task.check_lengths([example])
+            return example
+        except InputError as error:
+            raise InputError(f"line {number}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -217,32 +267,33 @@ def load_task(
     return TaskModel(task, head.eval().to(device), record.scores, record.epoch)
 
 
-def save_task(trained: TaskModel, folder: Path, model: Embedder | None) -> None:
+def save_task(trained: TaskModel, directory: ResumableDirectory, model: Embedder | None) -> None:
     """Write a head with all it needs; the previous one stays until everything is written."""
-    head = trained.head
+    head, vocabulary = trained.head, trained.head.features.vocabulary
     record = TaskRecord(
         "elmokit-task",
         9,
         trained.task.name,
         trained.settings,
         tuple(head.labels),
-        tuple(head.features.vocabulary.words),
-        head.features.vocabulary.num_trained,
+        tuple(vocabulary.words),
+        vocabulary.num_trained,
         None if model is None else model.pretrained.fingerprint(),
         trained.scores,
         trained.epoch,
     )
-    try:
+    with directory.explaining_errors():
         if model is not None:
-            _save_elmo(model, folder / record.elmo_name, record.elmo)
-        write_atomically(folder / record.weights_name, pack_tensors(_own_weights(head)))
+            _save_elmo(model, directory, record)
+        write_atomically(directory.path / record.weights_name, pack_tensors(_own_weights(head)))
         text = json.dumps(asdict(record), indent=1, ensure_ascii=False)
-        write_atomically(folder / TASK_FILE, text)
-        _remove_other_epochs(folder, record)
-    except OutputError:
-        raise
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot be written ({error.strerror})") from None
+        write_atomically(directory.path / TASK_FILE, text)
+        for path in directory.path.glob("head-*.safetensors"):
+            if path.name != record.weights_name:
+                path.unlink()
+        for path in directory.path.glob("elmo-*"):
+            if path.name != record.elmo_name:
+                shutil.rmtree(path)
 
 
 def read_task_record(folder: Path) -> TaskRecord | None:
@@ -258,20 +309,6 @@ def read_task_record(folder: Path) -> TaskRecord | None:
     if isinstance(values, dict):
         text = json.dumps(rename_task_json(values)).encode()
     return parse_record(text, TaskRecord, str(path), "the task.json of a trained head")
-
-
-def predict_examples(head: Head, task: Task, examples: Sequence[Any]) -> list[Any]:
-    """A head's predictions for examples, in their order."""
-    task.check_lengths(examples)
-    predictions: list[Any] = [None] * len(examples)
-    training = head.training
-    head.eval()
-    with torch.no_grad(), using_threads(None):
-        for positions, batch in batches_by_length(examples, task.length, words=_WORDS_AT_ONCE):
-            for position, prediction in zip(positions, head.predict(batch), strict=True):
-                predictions[position] = prediction
-    head.train(training)
-    return predictions
 
 
 def make_head(
@@ -294,7 +331,7 @@ def make_head(
             frozen = CachedLayers(model, settings.layers, by_sentence=settings.by_sentence)
             if layers is not None:
                 _check_layers(layers, frozen, model)
-            frozen = layers or frozen
+                frozen = layers
     preprocess = None
     if model is not None:
         preprocess = Preprocessor(settings.by_sentence, model.pretrained.tokenizer)
@@ -354,27 +391,14 @@ def _load_elmo(folder: Path, fingerprint: str, device: torch.device) -> Embedder
     return model
 
 
-def _save_elmo(model: Embedder, folder: Path, fingerprint: str | None) -> None:
+def _save_elmo(model: Embedder, directory: ResumableDirectory, record: TaskRecord) -> None:
+    folder = directory.path / record.elmo_name
     if folder.is_dir():
         saved = formats.load(folder)
-        if (saved.fingerprint(), saved.tokenizer) == (fingerprint, model.pretrained.tokenizer):
+        if (saved.fingerprint(), saved.tokenizer) == (record.elmo, model.pretrained.tokenizer):
             return
-        shutil.rmtree(folder)
-    unfinished = folder.with_name(f".{folder.name}.unfinished")
-    shutil.rmtree(unfinished, ignore_errors=True)
     pretrained = model.pretrained
     words = pretrained.vocabulary if model.bilm.config.characters is None else None
     needed = replace(pretrained, model=LanguageModel(model.bilm), vocabulary=words)
     exact = all(torch.equal(weight, weight.half().float()) for weight in model.bilm.parameters())
-    formats.save(needed, unfinished, half=exact)
-    rename_atomically(unfinished, folder)
-
-
-def _remove_other_epochs(folder: Path, record: TaskRecord) -> None:
-    for path in (*folder.glob("head-*.safetensors"), *folder.glob("elmo-*")):
-        if path.name in (record.weights_name, record.elmo_name):
-            continue
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
+    directory.replace_directory(folder.name, partial(formats.save, needed, half=exact))

@@ -1,7 +1,7 @@
 """Settings of a supervised run: features of words, size of the head, training."""
 
-from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from dataclasses import dataclass
+from typing import Literal
 
 from elmokit.errors import ConfigError
 from elmokit.tokenizers import check_tokenizer
@@ -83,34 +83,3 @@ class TaskSettings:
     def at_output(self) -> bool:
         """Whether ELMo is added to the output of the head's encoder."""
         return self.elmo in ("output", "both")
-
-
-@dataclass(frozen=True)
-class SettingOption:
-    """A setting as a help text shows it."""
-
-    name: str
-    type: str  # "text", "number", "whole number", "yes or no", "list of whole numbers"
-    default: Any
-    choices: tuple[str, ...]  # empty if any value will do
-    help: str
-
-
-def setting_options(defaults: TaskSettings, *, unused: frozenset[str]) -> list[SettingOption]:
-    """Every setting but the `unused`, with its default and choices."""
-    hints = get_type_hints(TaskSettings)
-    names: dict[Any, str] = {
-        bool: "yes or no", int: "whole number", float: "number", str: "text",
-        tuple[int, ...]: "list of whole numbers",
-    }  # fmt: skip
-    return [
-        SettingOption(
-            field.name,
-            names.get(hints[field.name], "text"),
-            getattr(defaults, field.name),
-            get_args(hint) if get_origin(hint := hints[field.name]) is Literal else (),
-            field.metadata["help"],
-        )
-        for field in fields(TaskSettings)
-        if field.name not in unused
-    ]

@@ -4,20 +4,22 @@ Each module of `elmokit.tasks.heads` registers its tasks here. Python, the comma
 service read `TASKS`, so that adding a head takes one file.
 """
 
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
 from elmokit.files import TextFile
+from elmokit.tasks.bilstm import BiLSTMEncoder
 from elmokit.tasks.datasets.example_records import Tokenize, Words
-from elmokit.tasks.metrics import PrecisionRecall
-from elmokit.tasks.settings import SettingOption, TaskSettings, setting_options
+from elmokit.tasks.metrics import PrecisionRecall, accuracy, score_labels
+from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.text_io import TextFormat, words_by
 from elmokit.tasks.word_features import WordFeatures
 
@@ -30,8 +32,12 @@ TASKS: dict[str, "Task"] = {}
 class Head(nn.Module):
     """A task's model on top of word features: a loss for training, and predictions."""
 
-    features: WordFeatures
-    labels: list[str]
+    encoder: BiLSTMEncoder
+
+    def __init__(self, features: WordFeatures, labels: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.features, self.labels = features, list(labels)
+        self._label_ids = {label: number for number, label in enumerate(labels)}
 
     def loss(self, examples: Sequence[Example]) -> Tensor:
         """The mean loss of the examples."""
@@ -40,6 +46,20 @@ class Head(nn.Module):
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
         """The prediction for each example; labels that the examples have are ignored."""
         raise NotImplementedError
+
+    def encode(self, sentences: Sequence[Words]) -> tuple[Tensor, Tensor]:
+        """The encoder's output with ELMo's layers, (sentences, steps, dim), and the mask."""
+        features = self.features(sentences)
+        hidden = self.encoder(features.vectors, features.mask)
+        return self.features.add_to_output(hidden, features), features.mask
+
+    def label_ids(self, labels: Iterable[str]) -> Tensor:
+        """The numbers of labels."""
+        return torch.tensor([self._label_ids[label] for label in labels])
+
+    def cross_entropy(self, scores: Tensor, labels: Iterable[str]) -> Tensor:
+        """The mean loss of scores, (rows, labels)."""
+        return F.cross_entropy(scores, self.label_ids(labels).to(scores.device))
 
 
 @dataclass(frozen=True)
@@ -51,10 +71,10 @@ class Task:
     files: str  # the formats that it reads, for help texts
     read_file: Callable[[Path, Tokenize], Sequence[Example]]
     head: Callable[[WordFeatures, Sequence[str]], Head]
-    labels: Callable[[Sequence[Example]], list[str]]
     sentences: Callable[[Example], Sequence[Words]]
     text: TextFormat
     score: Callable[[Sequence[Example], Sequence[Prediction]], Mapping[str, float]]  # main first
+    labels: Callable[[Sequence[Example]], list[str]] = lambda examples: []
     score_by_label: (
         Callable[[Sequence[Example], Sequence[Prediction]], Mapping[str, PrecisionRecall]] | None
     ) = None
@@ -74,10 +94,6 @@ class Task:
         except InputError as error:
             raise InputError(f"{TextFile(str(path)).name}: {error}") from None
         return examples
-
-    def options(self) -> list[SettingOption]:
-        """The settings that this task uses, with its defaults."""
-        return setting_options(self.settings, unused=self.unused_settings)
 
     def label_types(self, labels: Iterable[str]) -> set[str]:
         """The distinct labels, those of spans without their prefixes."""
@@ -131,9 +147,16 @@ def sorted_tags(examples: Sequence[Any]) -> list[str]:
     return sorted({tag for example in examples for tag in example.tags})
 
 
-def no_labels(examples: Sequence[Any]) -> list[str]:
-    """The labels of a task that has none."""
-    return []
+def label_accuracy(examples: Sequence[Any], predictions: Sequence[str]) -> dict[str, float]:
+    """The accuracy on examples that have one label each."""
+    return {"accuracy": accuracy([example.label for example in examples], predictions)}
+
+
+def scores_of_labels(
+    examples: Sequence[Any], predictions: Sequence[str]
+) -> dict[str, PrecisionRecall]:
+    """The score of each label of examples that have one each."""
+    return score_labels([example.label for example in examples], predictions)
 
 
 def own_words(example: Any) -> tuple[Words, ...]:
@@ -141,12 +164,4 @@ def own_words(example: Any) -> tuple[Words, ...]:
     return (example.words,)
 
 
-def _import_heads() -> None:
-    heads = import_module("elmokit.tasks.heads")
-    for module in pkgutil.iter_modules(heads.__path__):
-        import_module(f"{heads.__name__}.{module.name}")
-    for name in sorted(TASKS):
-        TASKS[name] = TASKS.pop(name)  # in alphabetical order
-
-
-_import_heads()  # last: the heads import this module
+import_module("elmokit.tasks.heads")  # last: the heads import this module

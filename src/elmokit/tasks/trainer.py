@@ -1,16 +1,24 @@
 """Training of a task's head: the loop over epochs, resumable after each of them."""
 
 import copy
+import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 
-from elmokit.atomic import DirectoryLock, write_atomically
+from elmokit.atomic import (
+    ResumableDirectory,
+    read_checkpoint,
+    write_atomically,
+    write_checkpoint,
+)
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, NumericError, OutputError
 from elmokit.formats.pretrained import Pretrained
@@ -18,20 +26,20 @@ from elmokit.model.bilm import LanguageModel
 from elmokit.model_config import make_record
 from elmokit.progress import Progress
 from elmokit.tasks.cached_layers import CachedLayers
-from elmokit.tasks.checkpoint import (
-    Checkpoint,
-    check_folder,
-    different_run_error,
-    digest_of_run,
-)
 from elmokit.tasks.datasets.example_records import GapExample, Words
-from elmokit.tasks.minibatches import shuffled_batches
+from elmokit.tasks.legacy_0_1 import (
+    digest_of_example,
+    digest_of_settings,
+    digest_of_task,
+    rename_weights,
+)
+from elmokit.tasks.minibatches import minibatches
 from elmokit.tasks.saved_model import (
+    TASK_FILE,
     TaskModel,
     check_elmo,
     load_task,
     make_head,
-    predict_examples,
     read_task_record,
     save_task,
 )
@@ -40,6 +48,10 @@ from elmokit.tasks.task_registry import Head, Task, get_task
 from elmokit.tasks.vocab import WordVocabulary, check_word_vectors, read_word_vectors
 from elmokit.threads import find_device, using_threads
 
+CHECKPOINT_FILE = "checkpoint.pt"
+
+_BILM = "biLM (by its fingerprint)"
+_REMEDY = "resume with the same, or name another folder"
 # Factors of the learning rate: layer weights are few and have far to go, a biLM is trained already.
 _LAYER_WEIGHTS_FACTOR, _BILM_FACTOR = 10.0, 0.1
 # Texts and words, at most, from which the mean and deviation of layers are computed.
@@ -89,10 +101,8 @@ def train_task(
         if settings.finetune:
             model = _copy(model)  # the caller's biLM stays as it is
     _log_labels(task, train, dev, log)
-    _make_folder(out)
-    busy = f"{out}: another process trains there; wait until it ends"
     gpus = [device] if device.type == "cuda" else []
-    with DirectoryLock(out, busy), torch.random.fork_rng(gpus), using_threads(None):
+    with _directory(out) as directory, torch.random.fork_rng(gpus), using_threads(None):
         torch.manual_seed(settings.seed)
         head = _new_head(task, train, settings, model, layers).to(device)
         optimizer = torch.optim.AdamW(
@@ -101,7 +111,7 @@ def train_task(
             weight_decay=settings.weight_decay,
             fused=True,
         )
-        checkpoint = Checkpoint.read(out, digest_of_run(task, settings, model, train, dev))
+        checkpoint = _read_checkpoint(out, digest_of_run(task, settings, model, train, dev))
         if not checkpoint.epoch:
             checkpoint.write(out, head, optimizer)  # from now on the folder is this run's
         if not checkpoint.is_over(settings):
@@ -115,12 +125,14 @@ def train_task(
         while not checkpoint.is_over(settings):
             started = time.perf_counter()
             loss = _train_epoch(head, optimizer, task, train, checkpoint.epoch)
-            scores = dict(task.score(dev, predict_examples(head, task, dev)))
+            trained = TaskModel(task, head, {}, checkpoint.epoch + 1)
+            scores = dict(task.score(dev, trained.predict_examples(dev)))
             checkpoint = checkpoint.after_epoch(next(iter(scores.values())))
             if checkpoint.is_best:
-                save_task(TaskModel(task, head, scores, checkpoint.epoch), out, model)
+                save_task(replace(trained, scores=scores), directory, model)
             seconds = time.perf_counter() - started
-            line = _log_epoch(out, checkpoint, loss=loss, scores=scores, seconds=seconds)
+            with directory.explaining_errors():
+                line = _log_epoch(out, checkpoint, loss=loss, scores=scores, seconds=seconds)
             if checkpoint.is_over(settings):
                 checkpoint.close(out)
             else:
@@ -162,15 +174,118 @@ def check_run(
         check_word_vectors(Path(settings.word_vectors), settings.word_embedding_size)
     if model is not None:
         check_elmo(settings, model)
-    check_folder(Path(out))
-    record = read_task_record(Path(out))
-    if record is None:
+    out = Path(out)
+    if out.is_dir() and not (out / CHECKPOINT_FILE).exists():
+        others = (path for path in out.iterdir() if not path.name.endswith(".unfinished"))
+        if (other := next(others, None)) is not None:
+            raise OutputError(
+                f"{out}: holds {other.name}, but no checkpoint of a run; name a new folder"
+            )
+    elif out.exists() and not out.is_dir():
+        raise OutputError(f"{out}: is a file, expected a directory; name another one")
+    if (record := read_task_record(out)) is None:
         return
-    same = (record.task, record.settings) == (task.name, settings)
-    if model is not None and not settings.finetune:  # a biLM that is fine-tuned has changed by now
-        same &= finetuned_first != (record.elmo == model.pretrained.fingerprint())
-    if not same:
-        raise different_run_error(Path(out))
+    elmo = None if model is None else model.pretrained.fingerprint()
+    if settings.finetune or finetuned_first:
+        if finetuned_first and record.elmo == elmo:
+            raise InputError(
+                f"{out}: was started with the biLM as it is, now fine-tuned first; {_REMEDY}"
+            )
+        elmo = record.elmo  # the biLM has changed by now
+    manifest = {"task": task.name, **asdict(settings), _BILM: elmo}
+    stored = {"task": record.task, **asdict(record.settings), _BILM: record.elmo}
+    _directory(out, manifest).check_manifest(stored)
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The progress of a run after an epoch."""
+
+    what: str  # the digest of its task, settings, biLM and examples
+    epoch: int = 0
+    best: float = float("-inf")
+    best_epoch: int = 0
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    optimizer: dict[str, Any] = field(default_factory=dict)
+
+    def restore(
+        self, folder: Path, task: Task, head: Head, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Load the weights and the optimizer's state."""
+        if not self.epoch:
+            return
+        try:
+            head.load_state_dict(rename_weights(task.name, head.state_dict(), self.weights))
+        except RuntimeError:
+            raise InputError(
+                f"{folder}: was started with other labels, by an older version; {_REMEDY}"
+            ) from None
+        optimizer.load_state_dict(self.optimizer)
+        for group in optimizer.param_groups:
+            if "pace" in group:  # its name in 0.1
+                group["rate_factor"] = group.pop("pace")
+
+    def write(self, folder: Path, head: Head, optimizer: torch.optim.Optimizer) -> None:
+        """Replace the checkpoint in the folder."""
+        now = replace(self, weights=head.state_dict(), optimizer=optimizer.state_dict())
+        write_checkpoint(vars(now), folder / CHECKPOINT_FILE)
+
+    def close(self, folder: Path) -> None:
+        """Write that the run is over, without the weights and state that only resuming needs."""
+        write_checkpoint(vars(replace(self, weights={}, optimizer={})), folder / CHECKPOINT_FILE)
+
+    def after_epoch(self, score: float) -> "Checkpoint":
+        """The checkpoint after one more epoch with that score."""
+        epoch = self.epoch + 1
+        if score > self.best:
+            return replace(self, epoch=epoch, best=score, best_epoch=epoch)
+        return replace(self, epoch=epoch)
+
+    @property
+    def is_best(self) -> bool:
+        """Whether the last epoch was the best."""
+        return self.best_epoch == self.epoch
+
+    def is_over(self, settings: TaskSettings) -> bool:
+        """Whether all epochs are done, or the patience is used up."""
+        waited = self.epoch - self.best_epoch
+        return self.epoch >= settings.epochs or 0 < settings.patience <= waited
+
+
+def digest_of_run(
+    task: Task,
+    settings: TaskSettings,
+    model: Embedder | None,
+    train: Sequence[Any],
+    dev: Sequence[Any],
+) -> str:
+    """The same digest for the same task, settings, biLM and examples."""
+    bilm = () if model is None else (model.pretrained.fingerprint(), model.pretrained.tokenizer)
+    run = task.revision, digest_of_task(task.name), bilm, digest_of_settings(settings)
+    digest = hashlib.sha256(repr(run).encode())
+    if settings.word_vectors:
+        digest.update(Path(settings.word_vectors).read_bytes())
+    for example in (*train, None, *dev):
+        digest.update(digest_of_example(example).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def _directory(out: Path, manifest: Mapping[str, Any] = MappingProxyType({})) -> ResumableDirectory:
+    """The folder of a run, whose manifest is in its checkpoint and in task.json."""
+    return ResumableDirectory(out, manifest, manifest_name=None, remedy=_REMEDY)
+
+
+def _read_checkpoint(out: Path, digest: str) -> Checkpoint:
+    """The checkpoint to resume from, or that of a run that has not begun."""
+    checkpoint = read_checkpoint(out / CHECKPOINT_FILE, Checkpoint)
+    if checkpoint is None or not (checkpoint.epoch or (out / TASK_FILE).exists()):
+        return Checkpoint(digest)
+    if checkpoint.what != digest:
+        raise InputError(
+            f"{out}: was started with other examples, or by a version that trains otherwise; "
+            f"{_REMEDY}"
+        )
+    return checkpoint
 
 
 def _settings_of(task: Task, settings: TaskSettings | Mapping[str, Any] | None) -> TaskSettings:
@@ -213,9 +328,9 @@ def _train_epoch(
     torch.manual_seed(int(np.random.SeedSequence([settings.seed, epoch]).generate_state(1)[0]))
     head.train()
     losses: list[float] = []
-    batches = shuffled_batches(
-        train, task.length, words=settings.words_per_batch, seed=(settings.seed, epoch)
-    )
+    lengths = [*map(task.length, train)]
+    indices = minibatches(lengths, words=settings.words_per_batch, seed=(settings.seed, epoch))
+    batches = [[train[index] for index in batch] for batch in indices]
     for batch in _with_progress(batches, task):
         remaining = 1 - (epoch + len(losses) / len(batches)) / settings.epochs
         for group in optimizer.param_groups:
@@ -325,10 +440,3 @@ def _log_labels(
 
 def _first_ones(labels: Sequence[str]) -> str:
     return ", ".join(labels[:10]) + (", …" if len(labels) > 10 else "")
-
-
-def _make_folder(out: Path) -> None:
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{out}: cannot be written ({error.strerror})") from None

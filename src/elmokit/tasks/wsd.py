@@ -4,11 +4,11 @@ import hashlib
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,7 @@ class WSDScores:
 
 def evaluate_wsd(
     sense_vectors: "SenseVectors",
-    first_senses: "FirstSenses",
+    first_senses: Mapping[Entry, str],
     sentences: Sequence[SenseTaggedSentence],
     *,
     frequency_weight: float = FREQUENCY_WEIGHT,
@@ -57,19 +57,22 @@ def evaluate_wsd(
     predicted = sense_vectors.predict(sentences, frequency_weight=frequency_weight)
     num_layers = len(predicted[0])
 
+    def first_sense(instance: SenseInstance) -> str | None:
+        return first_senses.get(entry_of(instance))
+
     def accuracy(keys: Iterable[str | None]) -> float:
         correct = (key in i.keys for key, i in zip(keys, instances, strict=True))
         return sum(correct) / len(instances)
 
     with_fallback = [
-        [key or first_senses.lookup(instance) for key in by_layer]
+        [key or first_sense(instance) for key in by_layer]
         for by_layer, instance in zip(predicted, instances, strict=True)
     ]
     return WSDScores(
         len(instances),
         sum(by_layer[0] is None for by_layer in predicted),
-        accuracy(map(first_senses.lookup, instances)),
-        accuracy(sense_vectors.most_frequent(i) or first_senses.lookup(i) for i in instances),
+        accuracy(map(first_sense, instances)),
+        accuracy(sense_vectors.most_frequent(i) or first_sense(i) for i in instances),
         [accuracy(by_layer[layer] for by_layer in with_fallback) for layer in range(num_layers)],
     )
 
@@ -79,10 +82,9 @@ class SenseVectors:
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._rows: dict[Entry, dict[str, int]] = defaultdict(dict)  # of each sense's key
-        self._counts: list[int] = []
-        self._sums: list[npt.NDArray[np.float32]] = []  # (layers, dim) of each row
-        self._directions: dict[Entry, tuple[list[str], Floats, Floats]] = {}
+        self._rows: dict[Entry, dict[str, int]] = {}  # of each sense's key
+        self._counts = np.zeros(0, np.int64)
+        self._sums = np.zeros((0, embedder.num_layers, embedder.dim), np.float32)
 
     def fit(
         self,
@@ -94,7 +96,7 @@ class SenseVectors:
         """Average the vectors of the senses of tagged sentences, in place of earlier ones.
 
         With a folder as `cache`, the sums are kept there for the next call with the same model and
-        text: one file a layer, about 180 MB in all for SemCor and the model that ships.
+        text: about 180 MB for SemCor and the model that ships.
         """
         sentences = list(sentences)
         if cache is not None and self._load(cache, sentences):
@@ -111,9 +113,8 @@ class SenseVectors:
                     sums.append(np.zeros_like(vectors))
                 sums[senses[key]] += vectors
                 counts[senses[key]] += 1
-        self._rows, self._counts = rows, counts
-        self._sums = [own.astype(np.float32) for own in sums]
-        self._directions.clear()
+        self._rows, self._counts = dict(rows), np.array(counts, np.int64)
+        self._sums = np.array(sums, np.float32).reshape(-1, *self._sums.shape[1:])
         if cache is not None and sums:
             self._save(cache, sentences)
         return self
@@ -141,21 +142,11 @@ class SenseVectors:
             if entry not in self._rows:
                 predicted.append([None] * self._embedder.num_layers)
                 continue
-            keys, directions, counts = self._directions_of(entry)
-            unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True).clip(1e-12)
-            scores = (directions * unit).sum(-1) + frequency_weight * np.log(counts)[:, None]
+            keys, rows = zip(*self._rows[entry].items(), strict=True)
+            scores = (_unit(self._sums[[*rows]]) * _unit(vectors)).sum(-1)  # (senses, layers)
+            scores += frequency_weight * np.log(self._counts[[*rows]])[:, None]
             predicted.append([keys[best] for best in scores.argmax(0)])
         return predicted
-
-    def _directions_of(self, entry: Entry) -> tuple[list[str], Floats, Floats]:
-        """The senses of an entry, their unit vectors, (senses, layers, dim), and their counts."""
-        if entry not in self._directions:
-            rows = self._rows[entry]
-            sums = np.stack([self._sums[row] for row in rows.values()]).astype(np.float64)
-            directions = sums / np.linalg.norm(sums, axis=-1, keepdims=True).clip(1e-12)
-            counts = np.array([self._counts[row] for row in rows.values()], np.float64)
-            self._directions[entry] = [*rows], directions, counts
-        return self._directions[entry]
 
     def _instance_vectors(
         self, sentences: Sequence[SenseTaggedSentence], show_progress_bar: bool | None
@@ -173,17 +164,17 @@ class SenseVectors:
                 progress.advance(len(chunk), words=words)
 
     def _save(self, cache: Path, sentences: Sequence[SenseTaggedSentence]) -> None:
-        name = self._cache_name(sentences)
         senses = [
             [*entry, key, row] for entry, rows in self._rows.items() for key, row in rows.items()
         ]
         try:
             cache.mkdir(parents=True, exist_ok=True)
-            for layer in range(self._embedder.num_layers):
-                sums = np.stack([own[layer] for own in self._sums])
-                write_atomically(cache / f"{name}.layer{layer}.npy", partial(np.save, arr=sums))
-            record = json.dumps({"senses": senses, "counts": self._counts})
-            write_atomically(cache / f"{name}.json", record)
+            write_atomically(
+                self._cache_file(cache, sentences),
+                lambda file: np.savez(
+                    file, sums=self._sums, counts=self._counts, senses=json.dumps(senses)
+                ),
+            )
         except OSError as error:
             raise OutputError(
                 f"{cache}: sense vectors cannot be kept there ({error.strerror}); make room or "
@@ -192,64 +183,47 @@ class SenseVectors:
 
     def _load(self, cache: Path, sentences: Sequence[SenseTaggedSentence]) -> bool:
         """Load sums that an earlier call left in the cache, if they are complete."""
-        name = self._cache_name(sentences)
+        rows: dict[Entry, dict[str, int]] = defaultdict(dict)
         try:
-            record = json.loads((cache / f"{name}.json").read_text("utf-8"))
-            layers = [
-                np.load(cache / f"{name}.layer{layer}.npy", allow_pickle=False)
-                for layer in range(self._embedder.num_layers)
-            ]
-            rows: dict[Entry, dict[str, int]] = defaultdict(dict)
-            for lemma, pos, key, row in record["senses"]:
-                rows[lemma, pos][key] = row
-            counts = [int(count) for count in record["counts"]]
-        except (OSError, EOFError, ValueError, KeyError, TypeError):
+            with (
+                open(self._cache_file(cache, sentences), "rb") as file,
+                np.load(file, allow_pickle=False) as arrays,
+            ):
+                for lemma, pos, key, row in json.loads(str(arrays["senses"])):
+                    rows[lemma, pos][key] = row
+                counts, sums = arrays["counts"], arrays["sums"]
+        except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile):
             return False  # missing or damaged
-        expected = len(counts), self._embedder.dim
-        if any(layer.shape != expected for layer in layers):
-            return False
-        self._rows, self._counts = rows, counts
-        self._sums = [*np.stack(layers, 1)]
-        self._directions.clear()
+        self._rows, self._counts, self._sums = dict(rows), counts, sums
         return True
 
-    def _cache_name(self, sentences: Sequence[SenseTaggedSentence]) -> str:
-        """A name for the sums of this model and text."""
+    def _cache_file(self, cache: Path, sentences: Sequence[SenseTaggedSentence]) -> Path:
+        """The file of the sums of this model and text."""
         embedder = self._embedder
         model = embedder.pretrained.fingerprint(), embedder.state_mode, embedder.precision
         digest = hashlib.sha256(repr(model).encode())
         for sentence in sentences:
             digest.update(repr(sentence).encode("utf-8", "surrogatepass"))
-        return f"sense-vectors-{digest.hexdigest()[:32]}"
+        return cache / f"sense-vectors-{digest.hexdigest()[:32]}.npz"
 
 
-@dataclass(frozen=True)
-class FirstSenses:
-    """WordNet's first sense of each entry."""
-
-    keys: dict[Entry, str]
-
-    @classmethod
-    def from_wordnet(cls, path: Path) -> "FirstSenses":
-        """The first senses by the order of WordNet's index.sense."""
-        if not path.is_file():
-            raise InputError(
-                f"{path}: no such file; on Debian it comes with the package wordnet-sense-index"
-            )
-        ranks: dict[Entry, tuple[int, str]] = {}
-        for line in numbered_lines(path):
-            parts = line.text.split(" ")
-            rank = parse_whole_number(parts[2]) if len(parts) == 4 else None
-            if rank is None:
-                raise line.error("not a line of WordNet's index.sense")
-            entry = _entry_of_key(parts[0])
-            # Adjectives and adjective satellites are ranked together.
-            ranks[entry] = min(ranks.get(entry, (1 << 30, "")), (rank, parts[0]))
-        return cls({entry: key for entry, (_, key) in ranks.items()})
-
-    def lookup(self, instance: SenseInstance) -> str | None:
-        """The first sense of a word, if WordNet has it."""
-        return self.keys.get(entry_of(instance))
+def read_first_senses(path: Path) -> dict[Entry, str]:
+    """The key of each entry's first sense, by the order of WordNet's index.sense."""
+    if not path.is_file():
+        raise InputError(
+            f"{path}: no such file; on Debian it comes with the package wordnet-sense-index"
+        )
+    ranks: dict[Entry, tuple[int, str]] = {}
+    for line in numbered_lines(path):
+        parts = line.text.split(" ")
+        rank = parse_whole_number(parts[2]) if len(parts) == 4 else None
+        if rank is None:
+            raise line.error("not a line of WordNet's index.sense")
+        lemma, _, rest = parts[0].partition("%")
+        entry = lemma, _POS_OF_KEY.get(rest[:1], "")
+        # Adjectives and adjective satellites are ranked together.
+        ranks[entry] = min(ranks.get(entry, (1 << 30, "")), (rank, parts[0]))
+    return {entry: key for entry, (_, key) in ranks.items()}
 
 
 def default_cache_folder() -> Path:
@@ -269,6 +243,8 @@ def check_frequency_weight(weight: float) -> None:
         raise InputError(f"frequency_weight is {weight}, expected a number of 0 or more")
 
 
-def _entry_of_key(key: str) -> Entry:
-    lemma, _, rest = key.partition("%")
-    return lemma, _POS_OF_KEY.get(rest[:1], "")
+def _unit(vectors: npt.NDArray[np.floating]) -> Floats:
+    """Vectors (…, dim) of length 1, in float64."""
+    doubles = vectors.astype(np.float64)
+    unit: Floats = doubles / np.linalg.norm(doubles, axis=-1, keepdims=True).clip(1e-12)
+    return unit

@@ -1,7 +1,7 @@
 """Tagged sentences: CoNLL columns (2000, 2003, others alike) and CoNLL-U."""
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 from elmokit.tasks.datasets.example_records import TaggedSentence
@@ -33,10 +33,9 @@ def read_columns(
     `spans`, tags must belong to a tagging scheme (any of them, see `spans_of`). The `-DOCSTART-`
     lines of CoNLL-2003 are skipped. `lines` are the lines of the file, if they were read already.
     """
-    lines = _blank_document_starts(numbered_lines(path) if lines is None else lines)
     examples: list[TaggedSentence] = []
     columns = 0
-    for block in blocks_of(lines):
+    for block in blocks_of(numbered_lines(path) if lines is None else lines, also=_DOCUMENT_START):
         rows = [split_on_whitespace(line.text) for line in block]
         columns = columns or len(rows[0])
         for line, row in zip(block, rows, strict=True):
@@ -69,15 +68,24 @@ def read_conllu(path: str | Path, *, lines: Iterable[Line] | None = None) -> lis
         for line in block:
             if line.text.startswith("#") and not words:
                 continue
-            row = _conllu_row(line)
+            row = line.text.split("\t")
+            if len(row) != _CONLLU_COLUMNS:
+                raise line.error(
+                    f"{len(row)} columns between tabs, expected the {_CONLLU_COLUMNS} of CoNLL-U; "
+                    "is a tab missing?"
+                )
+            if not row[_FORM]:
+                raise line.error("an empty word, expected its form; write _ for an unknown one")
             if re.fullmatch("[0-9]+[-.][0-9]+", row[0]):
                 continue
             if row[0] != str(len(words) + 1):
                 raise line.error(
                     f"ID {row[0]!r}, expected {len(words) + 1}; is a blank line or a word missing?"
                 )
+            if row[_UPOS] == "_":
+                raise line.error(f"upos is not given (_), expected a tag in column {_UPOS + 1}")
             words.append(row[_FORM])
-            tags.append(_upos(row[_UPOS], line))
+            tags.append(check_label(row[_UPOS], line, UPOS))
         if words:
             examples.append(TaggedSentence(tuple(words), tuple(tags)))
     return check_not_empty(examples, path, "the sentences of CoNLL-U")
@@ -90,26 +98,3 @@ def is_conllu(path: str | Path, lines: Iterable[Line]) -> bool:
     words = (line for line in lines if not line.blank and not line.text.startswith("#"))
     row = next((line.text.split("\t") for line in words), [""])
     return len(row) == _CONLLU_COLUMNS and re.fullmatch("1(-[0-9]+)?|0[.]1", row[0]) is not None
-
-
-def _blank_document_starts(lines: Iterable[Line]) -> Iterator[Line]:
-    for line in lines:
-        yield line._replace(text="") if line.text.startswith(_DOCUMENT_START) else line
-
-
-def _conllu_row(line: Line) -> list[str]:
-    row = line.text.split("\t")
-    if len(row) != _CONLLU_COLUMNS:
-        raise line.error(
-            f"{len(row)} columns between tabs, expected the {_CONLLU_COLUMNS} of CoNLL-U; "
-            "is a tab missing?"
-        )
-    if not row[_FORM]:
-        raise line.error("an empty word, expected its form; write _ for an unknown one")
-    return row
-
-
-def _upos(tag: str, line: Line) -> str:
-    if tag == "_":
-        raise line.error(f"upos is not given (_), expected a tag in column {_UPOS + 1}")
-    return check_label(tag, line, UPOS)

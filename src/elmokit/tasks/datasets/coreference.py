@@ -15,6 +15,7 @@ from elmokit.tasks.datasets.alignment import Offsets, align, words_overlapping
 from elmokit.tasks.datasets.example_records import Document, GapExample, Tokenize, Words
 from elmokit.tasks.datasets.lines import (
     Line,
+    blocks_of,
     check_not_empty,
     numbered_lines,
     parse_whole_number,
@@ -74,98 +75,90 @@ def tokenize_sentences(text: str, tokenize: Tokenize) -> tuple[Words, ...]:
 
 
 def _documents(lines: Iterable[Line]) -> Iterator[Document]:
-    document: _DocumentBuilder | None = None
+    begin: Line | None = None
+    own: list[Line] = []
     for line in lines:
         if line.text.startswith("#begin document"):
-            if document is not None:
+            if begin is not None:
                 raise line.error("a document begins within one, expected #end document before it")
-            document = _DocumentBuilder(line)
+            if not _BEGIN.fullmatch(line.text):
+                raise line.error(f"{line.text!r}, expected #begin document (NAME); part 000")
+            begin, own = line, []
         elif line.text.startswith("#end document"):
-            if document is None:
+            if begin is None:
                 raise line.error("a document ends, but none has begun; is #begin document missing?")
-            yield document.finish()
-            document = None
-        elif document is not None:
-            document.add(line)
+            yield _document(begin, own)
+            begin = None
+        elif begin is not None:
+            own.append(line)
         elif not line.blank and not line.text.startswith("#"):
             raise line.error(f"{line.text[:40]!r} in no document, expected #begin document first")
-    if document is not None:
-        raise document.begin.error("#end document is missing; was the file cut short?")
+    if begin is not None:
+        raise begin.error("#end document is missing; was the file cut short?")
 
 
-class _DocumentBuilder:
-    """The part of a document that has been read so far."""
-
-    def __init__(self, begin: Line) -> None:
-        if (match := _BEGIN.fullmatch(begin.text)) is None:
-            raise begin.error(f"{begin.text!r}, expected #begin document (NAME); part 000")
-        self.begin, self.name, self.part = begin, match["name"], int(match["part"] or 0)
-        self._sentences: list[Words] = []
-        self._words: list[str] = []  # of the sentence that is being read
-        self._columns = self._words_before = 0
-        self._opened: dict[str, list[tuple[int, Line]]] = defaultdict(list)
-        self._clusters: dict[str, set[tuple[int, int]]] = defaultdict(set)
-        self._cluster_of: dict[tuple[int, int], str] = {}
-
-    def add(self, line: Line) -> None:
-        if line.blank:
-            self._end_sentence()
-            return
-        has_tabs = "\t" in line.text
-        row = line.text.split("\t") if has_tabs else split_on_whitespace(line.text)
-        if len(row) < _MIN_COLUMNS or (self._words and len(row) != self._columns):
-            expected = f"{self._columns}" if self._words else f"{_MIN_COLUMNS} or more"
-            raise line.error(
-                f"{len(row)} columns, expected {expected}; is a column or a blank line missing?"
-            )
-        self._columns = len(row)
-        if not row[_WORD]:
-            raise line.error("an empty word in column 4, expected one")
-        if row[-1] not in ("", "-", "_"):
-            for mention in row[-1].split("|"):
-                self._add_mention(mention, line)
-        self._words.append(row[_WORD])
-
-    def finish(self) -> Document:
-        self._end_sentence()
-        for cluster, opened in self._opened.items():
-            if opened:
-                raise opened[-1][1].error(
-                    f"a mention of cluster {cluster} is not closed in its document, expected "
-                    f"{cluster}) after it"
+def _document(begin: Line, lines: Iterable[Line]) -> Document:
+    match = _BEGIN.fullmatch(begin.text)
+    assert match is not None
+    sentences: list[Words] = []
+    word_lines: list[tuple[Line, str]] = []  # of each word, with its last column
+    for block in blocks_of(lines):
+        columns, words = 0, []
+        for line in block:
+            has_tabs = "\t" in line.text
+            row = line.text.split("\t") if has_tabs else split_on_whitespace(line.text)
+            if len(row) < _MIN_COLUMNS or len(row) != (columns or len(row)):
+                raise line.error(
+                    f"{len(row)} columns, expected {columns or f'{_MIN_COLUMNS} or more'}; is a "
+                    "column or a blank line missing?"
                 )
-        if not self._sentences:
-            raise self.begin.error("a document without a word, expected some; remove it")
-        clusters = sorted(tuple(sorted(mentions)) for mentions in self._clusters.values())
-        return Document(self.name, self.part, tuple(self._sentences), tuple(clusters))
+            if not row[_WORD]:
+                raise line.error("an empty word in column 4, expected one")
+            columns = len(row)
+            words.append(row[_WORD])
+            word_lines.append((line, row[-1]))
+        sentences.append(tuple(words))
+    if not sentences:
+        raise begin.error("a document without a word, expected some; remove it")
+    return Document(match["name"], int(match["part"] or 0), tuple(sentences), _clusters(word_lines))
 
-    def _end_sentence(self) -> None:
-        if self._words:
-            self._sentences.append(tuple(self._words))
-            self._words_before += len(self._words)
-            self._words = []
 
-    def _add_mention(self, text: str, line: Line) -> None:
-        position = self._words_before + len(self._words)
-        match = _MENTION.fullmatch(text)
-        if match is None or not (match["opens"] or match["closes"]):
-            raise line.error(f"mention {text!r}, expected (3, 3) or (3), with | between several")
-        opened = self._opened[match["cluster"]]
-        if match["opens"]:
-            opened.append((position, line))
-        if match["closes"]:
-            if not opened:
+def _clusters(word_lines: Iterable[tuple[Line, str]]) -> tuple[tuple[tuple[int, int], ...], ...]:
+    """The clusters of mentions, sorted, from the last column of each word's line."""
+    opened: dict[str, list[tuple[int, Line]]] = defaultdict(list)
+    clusters: dict[str, set[tuple[int, int]]] = defaultdict(set)
+    cluster_of: dict[tuple[int, int], str] = {}
+    for position, (line, cell) in enumerate(word_lines):
+        for text in () if cell in ("", "-", "_") else cell.split("|"):
+            match = _MENTION.fullmatch(text)
+            if match is None or not (match["opens"] or match["closes"]):
+                raise line.error(
+                    f"mention {text!r}, expected (3, 3) or (3), with | between several"
+                )
+            own = opened[match["cluster"]]
+            if match["opens"]:
+                own.append((position, line))
+            if not match["closes"]:
+                continue
+            if not own:
                 raise line.error(
                     f"{text!r} closes a mention that was not opened; is a ( missing before it?"
                 )
-            mention = opened.pop()[0], position
-            cluster = self._cluster_of.setdefault(mention, match["cluster"])
+            mention = own.pop()[0], position
+            cluster = cluster_of.setdefault(mention, match["cluster"])
             if cluster != match["cluster"]:
                 raise line.error(
                     f"words {mention[0]} to {position} are in cluster {cluster} and in "
                     f"{match['cluster']}, expected one; remove a mention"
                 )
-            self._clusters[cluster].add(mention)
+            clusters[cluster].add(mention)
+    for cluster, own in opened.items():
+        if own:
+            raise own[-1][1].error(
+                f"a mention of cluster {cluster} is not closed in its document, expected "
+                f"{cluster}) after it"
+            )
+    return tuple(sorted(tuple(sorted(mentions)) for mentions in clusters.values()))
 
 
 def _gap_example(line: Line, row: list[str], tokenize: Tokenize) -> GapExample:

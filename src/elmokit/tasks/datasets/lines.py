@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -41,17 +42,15 @@ def number_lines(opened: Iterable[bytes], name: str) -> Iterator[Line]:
         yield Line(name, number, text)
 
 
-def blocks_of(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    """Groups of lines between blank ones."""
-    block: list[Line] = []
-    for line in lines:
-        if not line.blank:
-            block.append(line)
-        elif block:
-            yield block
-            block = []
-    if block:
-        yield block
+def blocks_of(lines: Iterable[Line], *, also: str | None = None) -> Iterator[list[Line]]:
+    """Groups of lines between blank ones, or between lines that begin with `also`."""
+
+    def separates(line: Line) -> bool:
+        return line.blank or (also is not None and line.text.startswith(also))
+
+    for is_separator, block in groupby(lines, separates):
+        if not is_separator:
+            yield [*block]
 
 
 def check_not_empty(examples: list[_Example], path: str | Path, expected: str) -> list[_Example]:

@@ -31,8 +31,22 @@ def read_propbank(path: str | Path) -> list[PredicateRoles]:
             for position, row in enumerate(rows)
             if len(row) >= _FIRST_SPANS and row[_FRAME] != _NO_PREDICATE
         ]
+        start = int(rows[0][0]) if rows[0][0] in ("0", "1") else None
         for position, (line, row) in enumerate(zip(block, rows, strict=True)):
-            _check_row(line, row, len(predicates), _expected_number(rows[0][0], position))
+            if len(row) != _FIRST_SPANS + len(predicates):
+                raise line.error(
+                    f"{len(row)} columns between tabs, expected {_FIRST_SPANS} and one for each of "
+                    f"the {len(predicates)} predicates of the sentence; is a column or a blank "
+                    "line missing?"
+                )
+            if start is None or row[0] != str(start + position):
+                expected = "0 or 1 for the first word" if start is None else str(start + position)
+                raise line.error(
+                    f"the word has number {row[0]!r}, expected {expected}; is a blank line or a "
+                    "word missing?"
+                )
+            if not row[_WORD]:
+                raise line.error("an empty word, expected one; is the file cut at tabs?")
         words = tuple(row[_WORD] for row in rows)
         for column, position in enumerate(predicates, _FIRST_SPANS):
             spans = _spans_of_column(block, [row[column] for row in rows])
@@ -44,27 +58,6 @@ def read_propbank(path: str | Path) -> list[PredicateRoles]:
                 )
             examples.append(PredicateRoles(words, position, rows[position][_FRAME], tags))
     return check_not_empty(examples, path, "predicates with a column of bracketed spans each")
-
-
-def _expected_number(first: str, position: int) -> int | None:
-    """The number of the word at a position; sentences are numbered from 0 or from 1."""
-    return int(first) + position if first in ("0", "1") else None
-
-
-def _check_row(line: Line, row: list[str], predicates: int, number: int | None) -> None:
-    if len(row) != _FIRST_SPANS + predicates:
-        raise line.error(
-            f"{len(row)} columns between tabs, expected {_FIRST_SPANS} and one for each of the "
-            f"{predicates} predicates of the sentence; is a column or a blank line missing?"
-        )
-    if number is None or row[0] != str(number):
-        expected = "0 or 1 for the first word" if number is None else str(number)
-        raise line.error(
-            f"the word has number {row[0]!r}, expected {expected}; is a blank line or a word "
-            "missing?"
-        )
-    if not row[_WORD]:
-        raise line.error("an empty word, expected one; is the file cut at tabs?")
 
 
 def _spans_of_column(block: list[Line], cells: list[str]) -> list[Span]:

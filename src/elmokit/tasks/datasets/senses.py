@@ -7,9 +7,10 @@ import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
+from xml.etree import ElementTree
 from xml.parsers import expat
 
 from elmokit.errors import FormatError
@@ -23,6 +24,7 @@ _CONTEXT_FILE = b"<contextfile"
 _TAR_MAGIC = 257, b"ustar"  # position and value of what marks a tar archive
 _WORD = re.compile(r"<(wf|punc)([^>]*)>(.*)</\1>\s*")
 _ATTRIBUTE = re.compile(r'([\w-]+)=(?:"([^"]*)"|(\S*))')
+_ENTITY = re.compile(r"<!ENTITY\s*(?:%\s*)?(\S*)")
 _SENTENCE = re.compile(r'<s snum="?(\w+)"?>\s*')
 _ADJECTIVE_POSITION = re.compile(r"\((?:a|p|ip)\)")  # no sense key has it
 _OUTER_TAG = re.compile(r"</?(contextfile|context|p)\b[^>]*>\s*")
@@ -55,25 +57,96 @@ def read_raganato(data: str | Path, gold: str | Path) -> list[SenseTaggedSentenc
     A token of several words (`<wf>New York</wf>`) is split at its spaces. Every instance needs a
     gold line and every gold line an instance.
     """
-    keys = _read_gold(gold)
-    parser = _RaganatoParser(keys)
-    line = Line(str(data), 1, "")
+    keys, name = _read_gold(gold), TextFile(str(data)).name
+    sentences: list[SenseTaggedSentence] = []
+    instance_ids: set[str] = set()
     try:
-        for line in numbered_lines(data):
-            parser.parse(line)
-        parser.finish()
-    except expat.ExpatError as error:
+        for sentence_id, tokens in _xml_sentences(data):
+            words, instances = list[str](), list[SenseInstance]()
+            for line, token in tokens:
+                first = len(words)
+                words += "".join(token.itertext()).split()
+                if len(words) == first:
+                    raise line.error(f"an empty <{token.tag}>, expected a word")
+                if token.tag == "instance":
+                    instances.append(_instance(token.attrib, keys, line, first, len(words) - 1))
+                    if instances[-1].id in instance_ids:
+                        raise line.error(
+                            f"instance {instances[-1].id} is there twice, expected once"
+                        )
+                    instance_ids.add(instances[-1].id)
+            if words:
+                own_id = str(len(sentences)) if sentence_id is None else sentence_id
+                sentences.append(SenseTaggedSentence(own_id, tuple(words), tuple(instances)))
+    except ElementTree.ParseError as error:
         raise FormatError(
-            f"{line.file}, line {error.lineno}: not well-formed XML "
+            f"{name}, line {error.position[0]}: not well-formed XML "
             f"({expat.ErrorString(error.code)}); was the file cut short?"
         ) from None
-    for instance, (_, gold_line) in keys.items():
-        if instance not in parser.instance_ids:
+    for instance_id, (_, gold_line) in keys.items():
+        if instance_id not in instance_ids:
             raise gold_line.error(
-                f"{instance} is not in {line.file}, expected an instance of that id; do the "
-                "files belong together?"
+                f"{instance_id} is not in {name}, expected an instance of that id; do the files "
+                "belong together?"
             )
-    return check_not_empty(parser.sentences, data, "the <sentence>s of Raganato's XML")
+    return check_not_empty(sentences, data, "the <sentence>s of Raganato's XML")
+
+
+def _xml_sentences(
+    path: str | Path,
+) -> Iterator[tuple[str | None, list[tuple[Line, ElementTree.Element]]]]:
+    """The id of each sentence, and its tokens (<wf>, <instance>) with their lines."""
+    in_sentence, open_token = False, ""
+    tokens: list[tuple[Line, ElementTree.Element]] = []
+    for line, event, element in _xml_events(path):
+        name = element.tag
+        if name == "sentence":
+            if event == "end":
+                yield element.get("id"), tokens
+                element.clear()
+            in_sentence, tokens = event == "start", []
+        elif name in ("wf", "instance"):
+            if event == "end":
+                tokens.append((line, element))
+            elif not in_sentence:
+                raise line.error(f"<{name}> in no sentence, expected <sentence> around it")
+            elif open_token:
+                raise line.error(f"<{name}> within <{open_token}>, expected words alone")
+            open_token = name if event == "start" else ""
+
+
+def _xml_events(path: str | Path) -> Iterator[tuple[Line, str, ElementTree.Element]]:
+    """The beginnings and ends of a file's elements, each with its line."""
+    parser: Any = ElementTree.XMLPullParser(("start", "end"))
+    for line in numbered_lines(path):
+        if entity := _ENTITY.search(line.text):
+            # A few entities that name one another can stand for gigabytes.
+            raise line.error(f"declares the entity {entity[1]!r}, expected plain XML without any")
+        parser.feed(line.text + "\n")
+        yield from ((line, *event) for event in parser.read_events())
+    parser.close()  # ParseError if the document is incomplete
+    yield from ((line, *event) for event in parser.read_events())
+
+
+def _instance(
+    attributes: Mapping[str, str],
+    keys: Mapping[str, tuple[tuple[str, ...], Line]],
+    line: Line,
+    first: int,
+    last: int,
+) -> SenseInstance:
+    for name in ("id", "lemma", "pos"):
+        if not attributes.get(name):
+            raise line.error(f"<instance> without {name}, expected {name}=…")
+    if attributes["id"] not in keys:
+        raise line.error(
+            f"instance {attributes['id']} has no line in the gold file, expected one; do the files "
+            "belong together?"
+        )
+    senses, _ = keys[attributes["id"]]
+    return SenseInstance(
+        attributes["id"], first, last, attributes["lemma"], attributes["pos"], senses
+    )
 
 
 def _context_files(path: str | Path) -> Iterator[tuple[str, Iterator[Line]]]:
@@ -165,87 +238,3 @@ def _read_gold(path: str | Path) -> dict[str, tuple[tuple[str, ...], Line]]:
             raise line.error(f"{instance} is there twice, expected once; it is in line {before}")
         keys[instance] = tuple(senses), line
     return keys
-
-
-class _RaganatoParser:
-    """The sentences of Raganato's XML that have been parsed so far."""
-
-    def __init__(self, keys: dict[str, tuple[tuple[str, ...], Line]]) -> None:
-        self.sentences: list[SenseTaggedSentence] = []
-        self.instance_ids: set[str] = set()
-        self._keys = keys
-        self._sentence: str | None = None
-        self._open_token: str | None = None  # wf or instance
-        self._words: list[str] = []
-        self._instances: list[SenseInstance] = []
-        self._text: list[str] = []
-        self._line = Line("", 0, "")
-        self._parser = expat.ParserCreate()
-        self._parser.StartElementHandler = self._start
-        self._parser.EndElementHandler = self._end
-        self._parser.CharacterDataHandler = self._append_text
-        self._parser.EntityDeclHandler = self._entity
-        self._attributes: dict[str, str] = {}
-
-    def parse(self, line: Line) -> None:
-        self._line = line
-        self._parser.Parse(line.text + "\n")
-
-    def finish(self) -> None:
-        self._parser.Parse("", True)
-
-    def _start(self, name: str, values: dict[str, str]) -> None:
-        if name == "sentence":
-            self._sentence = values.get("id", str(len(self.sentences)))
-            self._words, self._instances = [], []
-        elif name in ("wf", "instance"):
-            if self._sentence is None:
-                raise self._line.error(f"<{name}> in no sentence, expected <sentence> around it")
-            if self._open_token is not None:
-                raise self._line.error(
-                    f"<{name}> within <{self._open_token}>, expected words alone"
-                )
-            self._open_token = name
-            self._attributes = values
-            self._text = []
-
-    def _end(self, name: str) -> None:
-        if name == "sentence":
-            if self._words:
-                words, instances = tuple(self._words), tuple(self._instances)
-                self.sentences.append(SenseTaggedSentence(str(self._sentence), words, instances))
-            self._sentence = None
-        elif name in ("wf", "instance"):
-            self._open_token = None
-            first = len(self._words)
-            self._words += "".join(self._text).split()
-            if len(self._words) == first:
-                raise self._line.error(f"an empty <{name}>, expected a word")
-            if name == "instance":
-                self._instances.append(self._instance(first))
-
-    def _instance(self, first: int) -> SenseInstance:
-        for name in ("id", "lemma", "pos"):
-            if not self._attributes.get(name):
-                raise self._line.error(f"<instance> without {name}, expected {name}=…")
-        attributes = self._attributes
-        if attributes["id"] not in self._keys:
-            raise self._line.error(
-                f"instance {attributes['id']} has no line in the gold file, expected one; do the "
-                "files belong together?"
-            )
-        if attributes["id"] in self.instance_ids:
-            raise self._line.error(f"instance {attributes['id']} is there twice, expected once")
-        self.instance_ids.add(attributes["id"])
-        keys, _ = self._keys[attributes["id"]]
-        last = len(self._words) - 1
-        return SenseInstance(
-            attributes["id"], first, last, attributes["lemma"], attributes["pos"], keys
-        )
-
-    def _append_text(self, text: str) -> None:
-        self._text.append(text)
-
-    def _entity(self, name: str, *_: object) -> None:
-        # A few entities that name one another can stand for gigabytes.
-        raise self._line.error(f"declares the entity {name!r}, expected plain XML without any")

@@ -1,20 +1,25 @@
 """Text classification: sentiment with labelled phrases, topics, any labels."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
 from elmokit.tasks.bilstm import BiLSTMEncoder, masked_max, masked_mean
 from elmokit.tasks.datasets.example_records import LabelledText, Tokenize
 from elmokit.tasks.datasets.text_tables import read_labelled, read_trees, without_line_breaks
-from elmokit.tasks.metrics import PrecisionRecall, accuracy, score_labels
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.task_registry import Head, Task, own_words, register, sorted_labels
+from elmokit.tasks.task_registry import (
+    Head,
+    Task,
+    label_accuracy,
+    own_words,
+    register,
+    scores_of_labels,
+    sorted_labels,
+)
 from elmokit.tasks.text_io import TextFormat, parse_words
 from elmokit.tasks.word_features import WordFeatures
 
@@ -25,9 +30,8 @@ class Classifier(Head):
     """A BiLSTM whose hidden states are pooled by attention, maximum and mean, then classified."""
 
     def __init__(self, features: WordFeatures, labels: Sequence[str]) -> None:
-        super().__init__()
+        super().__init__(features, labels)
         settings = features.settings
-        self.features, self.labels = features, list(labels)
         self.encoder = BiLSTMEncoder(
             features.dim, settings.hidden_size, num_layers=settings.num_layers,
             dropout=settings.dropout,
@@ -40,12 +44,11 @@ class Classifier(Head):
             nn.Dropout(settings.dropout),
             nn.Linear(settings.hidden_size, len(self.labels)),
         )
-        self._ids = {label: number for number, label in enumerate(self.labels)}
 
     def loss(self, examples: Sequence[LabelledText]) -> Tensor:
         """The mean loss of a text, plus that of a phrase if phrases have labels too."""
-        hidden, mask = self._hidden_states(examples)
-        loss = self._cross_entropy(self._scores(hidden, mask), [e.label for e in examples])
+        hidden, mask = self.encode([example.words for example in examples])
+        loss = self.cross_entropy(self._scores(hidden, mask), [e.label for e in examples])
         phrases = [(row, *phrase) for row, e in enumerate(examples) for phrase in _sample(e)]
         if not phrases:
             return loss
@@ -53,28 +56,18 @@ class Classifier(Head):
         position = torch.arange(mask.shape[1], device=mask.device)
         first, last = (torch.tensor(side, device=mask.device)[:, None] for side in (firsts, lasts))
         inside = (first <= position) & (position <= last)
-        return loss + self._cross_entropy(self._scores(hidden[list(rows)], inside), labels)
+        return loss + self.cross_entropy(self._scores(hidden[list(rows)], inside), labels)
 
     def predict(self, examples: Sequence[LabelledText]) -> list[str]:
         """The label of each text."""
-        best = self._scores(*self._hidden_states(examples)).argmax(1)
+        best = self._scores(*self.encode([example.words for example in examples])).argmax(1)
         return [self.labels[label] for label in best.tolist()]
-
-    def _hidden_states(self, examples: Sequence[LabelledText]) -> tuple[Tensor, Tensor]:
-        """The encoder's output, (texts, steps, dim), and the mask."""
-        features = self.features([example.words for example in examples])
-        hidden = self.encoder(features.vectors, features.mask)
-        return self.features.add_to_output(hidden, features), features.mask
 
     def _scores(self, hidden: Tensor, mask: Tensor) -> Tensor:  # (texts, labels)
         weights = self.attention(hidden).masked_fill(~mask[..., None], -torch.inf).softmax(1)
         pooled = [(weights * hidden).sum(1), masked_max(hidden, mask), masked_mean(hidden, mask)]
         scores: Tensor = self.classifier(torch.cat(pooled, 1))
         return scores
-
-    def _cross_entropy(self, scores: Tensor, labels: Sequence[str]) -> Tensor:
-        gold = torch.tensor([self._ids[label] for label in labels], device=scores.device)
-        return F.cross_entropy(scores, gold)
 
 
 def _sample(example: LabelledText) -> list[tuple[int, int, str]]:
@@ -83,23 +76,9 @@ def _sample(example: LabelledText) -> list[tuple[int, int, str]]:
     return [several[number] for number in torch.randperm(len(several))[:_PHRASES_PER_TEXT].tolist()]
 
 
-def _read_trees(path: Path, tokenize: Tokenize) -> list[LabelledText]:
-    return read_trees(path)
-
-
 def _labels_of_trees(examples: Sequence[LabelledText]) -> list[str]:
     of_phrases = {label for example in examples for _, _, label in example.phrases}
     return sorted(of_phrases.union(sorted_labels(examples)))
-
-
-def _score(examples: Sequence[LabelledText], predictions: Sequence[str]) -> Mapping[str, float]:
-    return {"accuracy": accuracy([example.label for example in examples], predictions)}
-
-
-def _score_labels(
-    examples: Sequence[LabelledText], predictions: Sequence[str]
-) -> Mapping[str, PrecisionRecall]:
-    return score_labels([example.label for example in examples], predictions)
 
 
 def _parse(value: Any, tokenize: Tokenize) -> LabelledText:
@@ -122,8 +101,9 @@ _TEXT = TextFormat("a text", _parse, _format, clean=without_line_breaks)
 register(
     Task(
         "sentiment", "sentiment of sentences and phrases", "trees of the SST: (3 (2 It) (4 works))",
-        read_file=_read_trees, head=Classifier, labels=_labels_of_trees, sentences=own_words,
-        text=_TEXT, score=_score, score_by_label=_score_labels,
+        read_file=lambda path, _: read_trees(path), head=Classifier,
+        labels=_labels_of_trees, sentences=own_words,
+        text=_TEXT, score=label_accuracy, score_by_label=scores_of_labels,
         settings=TaskSettings(learning_rate=0.001, epochs=6), finetune_epochs=2,
     )
 )  # fmt: skip
@@ -131,6 +111,6 @@ register(
     Task(
         "classification", "labels of texts", "a label, a tab and a text a line",
         read_file=read_labelled, head=Classifier, labels=sorted_labels, sentences=own_words,
-        text=_TEXT, score=_score, score_by_label=_score_labels, tokenizer="moses",
+        text=_TEXT, score=label_accuracy, score_by_label=scores_of_labels, tokenizer="moses",
     )
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """Coreference resolution: clusters of mentions of the same person or thing in a document."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
@@ -20,10 +20,10 @@ from elmokit.tasks.datasets.coreference import (
 )
 from elmokit.tasks.datasets.example_records import Document, GapExample, Tokenize, Words
 from elmokit.tasks.datasets.lines import numbered_lines
-from elmokit.tasks.metrics import score_coreference, score_gap
-from elmokit.tasks.minibatches import batches_by_length
+from elmokit.tasks.metrics import average_f1, gap_f1, score_coreference, score_gap
+from elmokit.tasks.minibatches import minibatches
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.task_registry import Head, Task, no_labels, register
+from elmokit.tasks.task_registry import Head, Task, register
 from elmokit.tasks.text_io import TextFormat, parse_words
 from elmokit.tasks.vocab import normalize_word
 from elmokit.tasks.word_features import WordFeatures
@@ -54,10 +54,9 @@ class SpanRanker(Head):
     """Span ranking (Lee et al. 2017): any span may be a mention, with one antecedent or none."""
 
     def __init__(self, features: WordFeatures, labels: Sequence[str] = ()) -> None:
-        super().__init__()
+        super().__init__(features, labels)
         settings = features.settings
         size = settings.hidden_size
-        self.features, self.labels = features, list(labels)
         self.encoder = BiLSTMEncoder(
             features.dim, size, num_layers=settings.num_layers, dropout=settings.dropout
         )
@@ -80,7 +79,12 @@ class SpanRanker(Head):
         self.distance_score = nn.Embedding(_NUM_DISTANCES, 1)
         self.spelling_score = nn.Embedding(_NUM_SPELLINGS, 1)
         self.pair_score = nn.Linear(size, 1)
-        self._init_embeddings()
+        # Start with embeddings as small as the words' projections, and prefer near antecedents.
+        for table in (self.width_embedding, self.distance_embedding, self.spelling_embedding):
+            nn.init.normal_(table.weight, std=0.05)
+        nn.init.zeros_(self.spelling_score.weight)
+        with torch.no_grad():
+            self.distance_score.weight.copy_(torch.linspace(0, -2, _NUM_DISTANCES)[:, None])
 
     def loss(self, examples: Sequence[Document]) -> Tensor:
         """The mean over documents of the loss of antecedents plus that of mentions.
@@ -154,14 +158,6 @@ class SpanRanker(Head):
         scores = torch.cat([scores.new_zeros(count, 1), scores], 1)
         return RankedMentions(spans, mention_scores, mentions, scores, antecedents)
 
-    def _init_embeddings(self) -> None:
-        """Start with embeddings as small as the words' projections, and prefer near antecedents."""
-        for table in (self.width_embedding, self.distance_embedding, self.spelling_embedding):
-            nn.init.normal_(table.weight, std=0.05)
-        nn.init.zeros_(self.spelling_score.weight)
-        with torch.no_grad():
-            self.distance_score.weight.copy_(torch.linspace(0, -2, _NUM_DISTANCES)[:, None])
-
     def _encode(self, sentences: Sequence[Words]) -> tuple[Tensor, Tensor]:
         """The features and the encoder's output of all words of a document, (words, dim) each.
 
@@ -170,9 +166,9 @@ class SpanRanker(Head):
         """
         vectors, outputs, order = [], [], []
         starts = [0, *accumulate(map(len, sentences))]
-        batches = batches_by_length(sentences, len, words=_WORDS_ENCODED_TOGETHER)
-        for numbers, batch in batches:
-            features = self.features(batch)
+        lengths = [*map(len, sentences)]
+        for numbers in minibatches(lengths, words=_WORDS_ENCODED_TOGETHER):
+            features = self.features([sentences[number] for number in numbers])
             vectors.append(features.vectors[features.mask])
             hidden = self.encoder(features.vectors, features.mask)
             hidden = self.features.add_to_output(hidden, features)
@@ -272,23 +268,13 @@ def _read(path: Path, tokenize: Tokenize) -> Sequence[Document | GapExample]:
     return read_conll2012(path, lines=lines)
 
 
-def _sentences(example: Document | GapExample) -> tuple[Words, ...]:
-    return example.sentences
-
-
-def _score(examples: Sequence[Any], predictions: Sequence[Any]) -> Mapping[str, float]:
+def _score(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
     """As in CoNLL-2012, whose annotation has no clusters of one mention; or as in GAP."""
     if isinstance(examples[0], GapExample):
-        return score_gap(examples, predictions).by_name
+        return gap_f1(score_gap(examples, predictions))
     gold = [[cluster for cluster in e.clusters if len(cluster) > 1] for e in examples]
-    score = score_coreference(gold, predictions)
-    return {
-        "f1": score.average_f1,
-        "muc": score.muc.f1,
-        "b_cubed": score.b_cubed.f1,
-        "ceaf": score.ceaf.f1,
-        "mentions": score.mentions.f1,
-    }
+    scores = score_coreference(gold, predictions)
+    return {"f1": average_f1(scores), **{name: score.f1 for name, score in scores.items()}}
 
 
 def _parse(value: Any, tokenize: Tokenize) -> Document:
@@ -315,7 +301,7 @@ register(
     Task(
         "coreference", "mentions of the same person or thing",
         "CoNLL-2012 columns; for evaluation also GAP",
-        read_file=_read, head=SpanRanker, labels=no_labels, sentences=_sentences,
+        read_file=_read, head=SpanRanker, sentences=lambda example: example.sentences,
         text=TextFormat(
             "a document", _parse, _format,
             result=lambda document, clusters: replace(document, clusters=tuple(clusters)),

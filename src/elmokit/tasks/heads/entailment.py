@@ -1,18 +1,23 @@
 """Textual entailment: whether a premise entails or contradicts a hypothesis, or neither."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.tasks.bilstm import BiLSTMEncoder, masked_max, masked_mean, variational_dropout
-from elmokit.tasks.datasets.example_records import TextPair, Tokenize, Words
+from elmokit.tasks.datasets.example_records import TextPair, Tokenize
 from elmokit.tasks.datasets.text_tables import read_pairs
-from elmokit.tasks.metrics import PrecisionRecall, accuracy, score_labels
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.task_registry import Head, Task, register, sorted_labels
+from elmokit.tasks.task_registry import (
+    Head,
+    Task,
+    label_accuracy,
+    register,
+    scores_of_labels,
+    sorted_labels,
+)
 from elmokit.tasks.text_io import TextFormat, parse_two, parse_words
 from elmokit.tasks.word_features import WordFeatures
 
@@ -21,10 +26,9 @@ class ESIM(Head):
     """ESIM (Chen et al. 2017): each word is compared with its attention over the other sentence."""
 
     def __init__(self, features: WordFeatures, labels: Sequence[str]) -> None:
-        super().__init__()
+        super().__init__(features, labels)
         settings = features.settings
         hidden_size, num_layers = settings.hidden_size, settings.num_layers
-        self.features, self.labels = features, list(labels)
         self.encoder = BiLSTMEncoder(features.dim, hidden_size, num_layers=num_layers)
         dim = self.encoder.dim + features.output_dim
         self.projection = nn.Sequential(nn.Linear(4 * dim, hidden_size), nn.ReLU())
@@ -36,22 +40,20 @@ class ESIM(Head):
             nn.Dropout(settings.dropout),
             nn.Linear(hidden_size, len(self.labels)),
         )
-        self._ids = {label: number for number, label in enumerate(self.labels)}
 
     def loss(self, examples: Sequence[TextPair]) -> Tensor:
         """The mean loss of a pair."""
-        scores = self._scores(examples)
-        gold = torch.tensor([self._ids[e.label] for e in examples], device=scores.device)
-        return F.cross_entropy(scores, gold)
+        return self.cross_entropy(self._scores(examples), [e.label for e in examples])
 
     def predict(self, examples: Sequence[TextPair]) -> list[str]:
         """The label of each pair."""
         return [self.labels[label] for label in self._scores(examples).argmax(1).tolist()]
 
     def _scores(self, examples: Sequence[TextPair]) -> Tensor:  # (pairs, labels)
-        premises: list[Words] = [example.first for example in examples]
-        hypotheses: list[Words] = [example.second for example in examples]
-        both = self.features(premises), self.features(hypotheses)
+        both = (
+            self.features([e.first for e in examples]),
+            self.features([e.second for e in examples]),
+        )
         hidden = [
             self.features.normalized_output(self.encoder(f.vectors, f.mask), f, 0.0)[0]
             for f in both
@@ -77,20 +79,6 @@ def _cross_attention(
     return to_second @ second, to_first.transpose(1, 2) @ first
 
 
-def _sentences(example: TextPair) -> tuple[Words, ...]:
-    return example.first, example.second
-
-
-def _score(examples: Sequence[TextPair], predictions: Sequence[str]) -> Mapping[str, float]:
-    return {"accuracy": accuracy([example.label for example in examples], predictions)}
-
-
-def _score_labels(
-    examples: Sequence[TextPair], predictions: Sequence[str]
-) -> Mapping[str, PrecisionRecall]:
-    return score_labels([example.label for example in examples], predictions)
-
-
 def _parse(value: Any, tokenize: Tokenize) -> TextPair:
     premise, hypothesis = parse_two(value, ("premise", "hypothesis"))
     words = parse_words(premise, tokenize), parse_words(hypothesis, tokenize)
@@ -106,9 +94,10 @@ register(
     Task(
         "entailment", "whether a premise entails a hypothesis",
         "a premise, a hypothesis and a label a line, with tabs between",
-        read_file=read_pairs, head=ESIM, labels=sorted_labels, sentences=_sentences,
+        read_file=read_pairs, head=ESIM, labels=sorted_labels,
+        sentences=lambda example: (example.first, example.second),
         text=TextFormat("a premise, a tab and a hypothesis", _parse, _format),
-        score=_score, score_by_label=_score_labels, tokenizer="moses", max_words=10_000,
+        score=label_accuracy, score_by_label=scores_of_labels, tokenizer="moses", max_words=10_000,
         settings=TaskSettings(elmo="both", dropout=0.3, epochs=8),
     )
 )  # fmt: skip

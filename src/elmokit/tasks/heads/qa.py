@@ -1,6 +1,6 @@
 """Question answering: the words of a context that answer a question."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from elmokit.tasks.datasets.example_records import Question, Tokenize, Words
 from elmokit.tasks.datasets.squad import read_squad
 from elmokit.tasks.metrics import score_answers
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.task_registry import Head, Task, no_labels, register
+from elmokit.tasks.task_registry import Head, Task, register
 from elmokit.tasks.text_io import TextFormat, parse_two, parse_words
 from elmokit.tasks.vocab import normalize_word
 from elmokit.tasks.word_features import Features, WordFeatures
@@ -31,10 +31,9 @@ class BiDAF(Head):
     """
 
     def __init__(self, features: WordFeatures, labels: Sequence[str] = ()) -> None:
-        super().__init__()
+        super().__init__(features, labels)
         settings = features.settings
         size, dim = settings.hidden_size, 2 * settings.hidden_size
-        self.features, self.labels = features, list(labels)
         self.encoder = BiLSTMEncoder(
             features.dim + 2, size, num_layers=settings.num_layers,
             dropout_between=settings.dropout,
@@ -154,14 +153,8 @@ def _mark_words(texts: Sequence[Words], others: Sequence[Words]) -> Tensor:
     return torch.from_numpy(marks)
 
 
-def _sentences(example: Question) -> tuple[Words, ...]:
-    return example.question, example.context
-
-
-def _score(examples: Sequence[Question], predictions: Sequence[str]) -> Mapping[str, float]:
-    gold = [[answer.text for answer in example.answers] for example in examples]
-    score = score_answers(gold, predictions)
-    return {"f1": score.f1, "exact": score.exact}
+def _score(examples: Sequence[Question], predictions: Sequence[str]) -> dict[str, float]:
+    return score_answers([[answer.text for answer in e.answers] for e in examples], predictions)
 
 
 def _parse(value: Any, tokenize: Tokenize) -> Question:
@@ -176,15 +169,12 @@ def _parse(value: Any, tokenize: Tokenize) -> Question:
     return Question("", parse_words(question, tokenize), words, tuple(offsets), text, ())
 
 
-def _format(example: Question, answer: str) -> str:
-    return answer + "\n"
-
-
 register(
     Task(
         "qa", "answers to questions about a context", "the JSON of SQuAD 1.1",
-        read_file=read_squad, head=BiDAF, labels=no_labels, sentences=_sentences,
-        text=TextFormat("a question, a tab and a context", _parse, _format),
+        read_file=read_squad, head=BiDAF,
+        sentences=lambda example: (example.question, example.context),
+        text=TextFormat("a question, a tab and a context", _parse, lambda _, answer: answer + "\n"),
         score=_score, tokenizer="moses", max_words=5000,
         settings=TaskSettings(
             elmo="both", hidden_size=80, dropout=0.3, words_per_batch=4000, epochs=8

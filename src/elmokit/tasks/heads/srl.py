@@ -2,20 +2,19 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
-from elmokit.tasks.bilstm import BiLSTMEncoder, pad_tags
+from elmokit.tasks.bilstm import BiLSTMEncoder
 from elmokit.tasks.crf import CRF, forbidden_transitions
 from elmokit.tasks.datasets.example_records import PredicateRoles, Tokenize, Words
 from elmokit.tasks.datasets.propbank import read_propbank
 from elmokit.tasks.datasets.schemes import spans_of
-from elmokit.tasks.metrics import PrecisionRecall, SpanScore, score_spans
+from elmokit.tasks.heads.tagger import Tagger, with_tags
+from elmokit.tasks.metrics import PrecisionRecall, precision_recall_f1, score_spans
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import Head, Task, own_words, register, sorted_tags
 from elmokit.tasks.text_io import TextFormat, parse_words
@@ -25,13 +24,12 @@ _PREDICATE_EMBEDDING_SIZE = 50
 _MARKED_PREDICATE = re.compile(r"(?<![\d*])\*(\*|[^*\s]+)\*(?![\d*])")
 
 
-class RoleTagger(Head):
+class RoleTagger(Tagger):
     """A BiLSTM-CRF tagger that knows which word is the predicate; its tags are valid IOB2."""
 
     def __init__(self, features: WordFeatures, labels: Sequence[str]) -> None:
-        super().__init__()
+        Head.__init__(self, features, labels)
         settings = features.settings
-        self.features, self.labels = features, list(labels)
         self.predicate_embedding = nn.Embedding(2, _PREDICATE_EMBEDDING_SIZE)
         self.encoder = BiLSTMEncoder(
             features.dim + _PREDICATE_EMBEDDING_SIZE, settings.hidden_size,
@@ -42,22 +40,8 @@ class RoleTagger(Head):
         self.predicate_projection = nn.Linear(dim, settings.hidden_size, bias=False)
         self.output = nn.Linear(settings.hidden_size, len(self.labels))
         self.crf = CRF(len(self.labels))
-        self._ids = {label: number for number, label in enumerate(self.labels)}
         forbidden = forbidden_transitions(self.labels, "iob2")
         self.register_buffer("_forbidden", forbidden, persistent=False)
-
-    def loss(self, examples: Sequence[PredicateRoles]) -> Tensor:
-        """The mean loss of a word."""
-        scores, mask = self._scores(examples)
-        tags = pad_tags([[self._ids[tag] for tag in e.tags] for e in examples]).to(scores.device)
-        return -self.crf.log_likelihood(scores, tags, mask).sum() / mask.sum()
-
-    def predict(self, examples: Sequence[PredicateRoles]) -> list[Words]:
-        """The IOB2 tags of each predicate's sentence."""
-        scores, mask = self._scores(examples)
-        assert isinstance(self._forbidden, Tensor)
-        best = self.crf.decode(scores, mask, forbidden=self._forbidden)
-        return [tuple(self.labels[tag] for tag in tags) for tags in best]
 
     def _scores(self, examples: Sequence[PredicateRoles]) -> tuple[Tensor, Tensor]:
         features = self.features([example.words for example in examples])
@@ -74,24 +58,11 @@ class RoleTagger(Head):
         return self.output(joined.relu()), features.mask
 
 
-def _read(path: Path, tokenize: Tokenize) -> list[PredicateRoles]:
-    return read_propbank(path)
-
-
-def _spans(examples: Sequence[PredicateRoles], predictions: Sequence[Words]) -> SpanScore:
+def _scores_of_roles(
+    examples: Sequence[PredicateRoles], predictions: Sequence[Words]
+) -> dict[str, PrecisionRecall]:
     """Scores of arguments; the predicate is given, so its own words do not count."""
     return score_spans([e.tags for e in examples], predictions, without=("V", "C-V"))
-
-
-def _score(examples: Sequence[PredicateRoles], predictions: Sequence[Words]) -> Mapping[str, float]:
-    score = _spans(examples, predictions).all
-    return {"f1": score.f1, "precision": score.precision, "recall": score.recall}
-
-
-def _score_labels(
-    examples: Sequence[PredicateRoles], predictions: Sequence[Words]
-) -> Mapping[str, PrecisionRecall]:
-    return _spans(examples, predictions).labels
 
 
 def _parse(value: Any, tokenize: Tokenize) -> PredicateRoles:
@@ -138,12 +109,14 @@ def _format(example: PredicateRoles, tags: Sequence[str]) -> str:
 register(
     Task(
         "srl", "semantic roles of a predicate", "PropBank columns",
-        read_file=_read, head=RoleTagger, labels=sorted_tags, sentences=own_words,
+        read_file=lambda path, _: read_propbank(path), head=RoleTagger, labels=sorted_tags,
+        sentences=own_words,
         text=TextFormat(
             "a sentence with stars around the predicate: She *gave* him a book", _parse, _format,
-            result=lambda example, tags: replace(example, tags=tuple(tags)),
+            result=with_tags,
         ),
-        score=_score, score_by_label=_score_labels,
+        score=lambda *both: precision_recall_f1(_scores_of_roles(*both).values()),
+        score_by_label=_scores_of_roles,
         settings=TaskSettings(num_layers=2, dropout=0.3, words_per_batch=2000, epochs=8),
         finetune_epochs=2,
     )

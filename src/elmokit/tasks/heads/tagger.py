@@ -1,6 +1,6 @@
 """Tagger: named entities, parts of speech, chunks."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.tasks.bilstm import BiLSTMEncoder, pad_tags
+from elmokit.tasks.bilstm import BiLSTMEncoder
 from elmokit.tasks.crf import CRF, forbidden_transitions
 from elmokit.tasks.datasets.columns import is_conllu, read_columns, read_conllu
 from elmokit.tasks.datasets.example_records import TaggedSentence, Tokenize, Words
@@ -16,8 +16,8 @@ from elmokit.tasks.datasets.lines import numbered_lines
 from elmokit.tasks.datasets.schemes import convert_tags, strip_prefix
 from elmokit.tasks.metrics import (
     PrecisionRecall,
-    SpanScore,
     accuracy,
+    precision_recall_f1,
     score_labels,
     score_spans,
 )
@@ -34,31 +34,31 @@ class Tagger(Head):
     """
 
     def __init__(self, features: WordFeatures, labels: Sequence[str]) -> None:
-        super().__init__()
+        super().__init__(features, labels)
         settings = features.settings
-        self.features, self.labels = features, list(labels)
         self.encoder = BiLSTMEncoder(
             features.dim, settings.hidden_size, num_layers=settings.num_layers,
             dropout=settings.dropout,
         )  # fmt: skip
         self.output = nn.Linear(self.encoder.dim + features.output_dim, len(self.labels))
         self.crf = CRF(len(self.labels)) if settings.crf else None
-        self._ids = {label: number for number, label in enumerate(self.labels)}
         is_bioes = _are_bioes(self.labels)
         forbidden = forbidden_transitions(self.labels, "bioes") if is_bioes else None
         self.register_buffer("_forbidden", forbidden, persistent=False)
 
-    def loss(self, examples: Sequence[TaggedSentence]) -> Tensor:
+    def loss(self, examples: Sequence[Any]) -> Tensor:
         """The mean loss of a word."""
-        scores, mask = self._scores([example.words for example in examples])
-        tags = pad_tags([[self._ids[tag] for tag in e.tags] for e in examples]).to(scores.device)
+        scores, mask = self._scores(examples)
+        tags = nn.utils.rnn.pad_sequence(
+            [self.label_ids(example.tags) for example in examples], batch_first=True
+        ).to(scores.device)  # (sentences, steps)
         if self.crf is not None:
             return -self.crf.log_likelihood(scores, tags, mask).sum() / mask.sum()
         return F.cross_entropy(scores[mask], tags[mask])
 
-    def predict(self, examples: Sequence[TaggedSentence]) -> list[Words]:
+    def predict(self, examples: Sequence[Any]) -> list[Words]:
         """The tags of each sentence."""
-        scores, mask = self._scores([example.words for example in examples])
+        scores, mask = self._scores(examples)
         return [tuple(self.labels[tag] for tag in tags) for tags in self._decode(scores, mask)]
 
     def _decode(self, scores: Tensor, mask: Tensor) -> list[list[int]]:
@@ -69,11 +69,10 @@ class Tagger(Head):
         best = scores.argmax(2).tolist()
         return [row[:length] for row, length in zip(best, lengths, strict=True)]
 
-    def _scores(self, sentences: Sequence[Words]) -> tuple[Tensor, Tensor]:
+    def _scores(self, examples: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """The scores of tags, (sentences, steps, tags), and the mask."""
-        features = self.features(sentences)
-        hidden = self.encoder(features.vectors, features.mask)
-        return self.output(self.features.add_to_output(hidden, features)), features.mask
+        hidden, mask = self.encode([example.words for example in examples])
+        return self.output(hidden), mask
 
 
 def _are_bioes(labels: Sequence[str]) -> bool:
@@ -99,20 +98,9 @@ def _span_tags(examples: Sequence[TaggedSentence]) -> list[str]:
     return sorted({"O", *(f"{letter}-{label}" for label in labels for letter in "BIES")})
 
 
-def _score_spans(
+def _scores_of_spans(
     examples: Sequence[TaggedSentence], predictions: Sequence[Words]
-) -> Mapping[str, float]:
-    score = _spans(examples, predictions).all
-    return {"f1": score.f1, "precision": score.precision, "recall": score.recall}
-
-
-def _score_span_labels(
-    examples: Sequence[TaggedSentence], predictions: Sequence[Words]
-) -> Mapping[str, PrecisionRecall]:
-    return _spans(examples, predictions).labels
-
-
-def _spans(examples: Sequence[TaggedSentence], predictions: Sequence[Words]) -> SpanScore:
+) -> dict[str, PrecisionRecall]:
     return score_spans([example.tags for example in examples], predictions)
 
 
@@ -133,21 +121,25 @@ def _parse(value: Any, tokenize: Tokenize) -> TaggedSentence:
     return TaggedSentence(words, ("O",) * len(words))
 
 
+def with_tags(example: Any, tags: Sequence[str]) -> Any:
+    """An example with predicted tags."""
+    return replace(example, tags=tuple(tags))
+
+
 def _format(example: TaggedSentence, tags: Sequence[str]) -> str:
     rows = zip(example.words, tags, strict=True)
     return "".join(f"{word}\t{tag}\n" for word, tag in rows) + "\n"
 
 
-_TEXT = TextFormat(
-    "a sentence", _parse, _format, result=lambda example, tags: replace(example, tags=tuple(tags))
-)
+_TEXT = TextFormat("a sentence", _parse, _format, result=with_tags)
 
 for _name, _description in (("ner", "named entities"), ("chunking", "phrases")):
     register(
         Task(
             _name, _description, "CoNLL columns, the word first and its tag last",
             read_file=_read_spans, head=Tagger, labels=_span_tags, sentences=own_words,
-            text=_TEXT, score=_score_spans, score_by_label=_score_span_labels,
+            text=_TEXT, score=lambda *both: precision_recall_f1(_scores_of_spans(*both).values()),
+            score_by_label=_scores_of_spans,
             unused_settings=frozenset(), label_type=strip_prefix,
         )
     )  # fmt: skip
