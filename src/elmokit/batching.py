@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 class Batch:
     """Sentences as ids, their boundaries included: each distinct word once, and where it stands."""
 
-    chars: Tensor  # (types, max_characters), row 0 is padding
+    chars: Tensor  # (types, ids of a word), row 0 is padding
     words: Tensor  # (sentences, steps), rows of `chars`; 0 is padding
 
     @classmethod

@@ -139,15 +139,13 @@ class InferenceSession:
         if not count:
             return
         self._truncations_reported = self.truncated_words
-        limit = self.pretrained.indexer.max_characters - 2
-        example = self._cache.last_truncated
         logger.warning(
-            "%d %s longer than %d bytes and %s cut: '%s…'",
+            "%d %s longer than %s and %s cut: '%s…'",
             count,
             "word was" if count == 1 else "words were",
-            limit,
+            self.pretrained.indexer.max_word_length,
             "was" if count == 1 else "were",
-            example,
+            self._cache.last_truncated,
         )
 
     def _pack_weights(self) -> None:
@@ -352,15 +350,14 @@ class WordCache:
         return self._bilm.encode(torch.from_numpy(padded).to(self._bilm.device))[1:]
 
     def _note_truncated(self, words: list[str]) -> None:
-        limit = self._indexer.max_characters - 2
         for word in words:
-            encoded = word.encode("utf-8", "ignore")
-            if len(encoded) > limit and hash(word) not in self._truncated:
+            part = self._indexer.truncated(word)
+            if part is not None and hash(word) not in self._truncated:
                 if len(self._truncated) == _MAX_HASHES:
                     self._truncated.clear()  # words may then count twice
                 self._truncated.add(hash(word))
                 self.num_truncated += 1
-                self.last_truncated = encoded[:limit].decode("utf-8", "ignore")
+                self.last_truncated = part
 
 
 class _WordVectors:

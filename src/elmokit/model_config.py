@@ -20,8 +20,9 @@ class BiLMConfig:
     """The sizes of a biLM and the constants of its arithmetic.
 
     `projection_size` is the size of a word vector and of an LSTM's hidden state, `cell_size` that
-    of its cell state. Where the two are equal, the LSTM has no projection. `characters` is None for
-    a word-level model, whose embedding then has `vocabulary_size` rows.
+    of its cell state. Where the two are equal, the LSTM has no projection. A model has one of
+    `characters`, `vocabulary_size` (a word-level model, whose embedding has so many rows) and
+    `lexicons`.
     """
 
     projection_size: int
@@ -34,6 +35,7 @@ class BiLMConfig:
     cell_clip: float | None = 3.0
     projection_clip: float | None = 3.0
     forget_bias: float = 1.0
+    lexicons: "LexiconConfig | None" = None
 
     def __post_init__(self) -> None:
         _positive("projection_size", self.projection_size)
@@ -50,10 +52,13 @@ class BiLMConfig:
                 f"directions is {self.directions!r}, "
                 "expected ('forward', 'backward'), ('forward',) or ('backward',)"
             )
-        if (self.characters is None) == (self.vocabulary_size is None):
+        encoders = self.characters, self.vocabulary_size, self.lexicons
+        if encoders.count(None) != 2:
             raise ConfigError(
-                "expected either characters (a character model) or vocabulary_size (a word model): "
-                f"found characters={self.characters!r}, vocabulary_size={self.vocabulary_size!r}"
+                "expected either characters (a character model) or vocabulary_size (a word model), "
+                "or lexicons (ELMoForManyLangs): found "
+                f"characters={self.characters!r}, vocabulary_size={self.vocabulary_size!r}, "
+                f"lexicons={self.lexicons!r}"
             )
         if self.vocabulary_size is not None:
             _positive("vocabulary_size", self.vocabulary_size, maximum=2**30)
@@ -114,6 +119,45 @@ class CharacterConfig:
     def num_filters(self) -> int:
         """The number of filters of all widths."""
         return sum(number for _, number in self.filters)
+
+
+@dataclass(frozen=True)
+class LexiconConfig:
+    """The sizes of ELMoForManyLangs' word encoder, which looks up characters and words in lexicons.
+
+    `characters` is its character CNN, `num_words` and `word_embedding_size` are the sizes of its
+    word embedding; a model may lack one of the two. A word is cut to `max_characters` characters,
+    begin and end of word included, before it is looked up.
+    """
+
+    max_characters: int
+    characters: CharacterConfig | None
+    num_words: int = 0
+    word_embedding_size: int = 0
+
+    def __post_init__(self) -> None:
+        _positive("max_characters", self.max_characters)
+        if self.num_words or self.word_embedding_size:
+            _positive("num_words", self.num_words, maximum=2**30)
+            _positive("word_embedding_size", self.word_embedding_size)
+        elif self.characters is None:
+            raise ConfigError("lexicons has neither characters nor words, expected at least one")
+        if self.characters is not None and self.characters.max_characters != self.max_characters:
+            raise ConfigError(
+                f"max_characters is {self.max_characters}, but that of characters is "
+                f"{self.characters.max_characters}; expected one number"
+            )
+
+    @property
+    def num_characters(self) -> int:
+        """How many characters the lexicon has; the embedding has one more row, for no word."""
+        return 0 if self.characters is None else self.characters.num_characters - 1
+
+    @property
+    def num_features(self) -> int:
+        """The size of a word's features before they are projected."""
+        num_filters = 0 if self.characters is None else self.characters.num_filters
+        return self.word_embedding_size + num_filters
 
 
 def _positive(name: str, value: int, maximum: int = 2**20) -> None:

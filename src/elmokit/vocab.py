@@ -2,6 +2,8 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
@@ -21,13 +23,13 @@ logger = logging.getLogger(__name__)
 
 
 class Vocabulary:
-    """Words in the order of their ids; a word that is not among them has the id of `<UNK>`."""
+    """Words in the order of their ids; one that is not among them has the id of `unknown`."""
 
-    def __init__(self, words: Iterable[str]) -> None:
+    def __init__(self, words: Iterable[str], *, unknown: str = UNKNOWN) -> None:
         self._words = tuple(words)
         # A word on two lines has the id of the later one, as in bilm-tf.
         self._ids = {word: word_id for word_id, word in enumerate(self._words)}
-        self._unknown_id = self._ids.get(UNKNOWN, -1)
+        self._unknown_id = self._ids.get(unknown, -1)
 
     def __len__(self) -> int:
         return len(self._words)
@@ -42,13 +44,13 @@ class Vocabulary:
         return self._words[word_id]
 
     def ids(self, words: Sequence[str]) -> Ids:
-        """The id of each word, -1 where a word is unknown and there is no `<UNK>`."""
+        """The id of each word, -1 where a word is unknown and there is no id for such words."""
         return np.fromiter(
             (self._ids.get(word, self._unknown_id) for word in words), np.int64, len(words)
         )
 
 
-def read_vocabulary(path: Path) -> Vocabulary:
+def read_vocabulary(path: Path, *, unknown: str = UNKNOWN) -> Vocabulary:
     """The vocabulary of a file with one word a line."""
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -63,7 +65,7 @@ def read_vocabulary(path: Path) -> Vocabulary:
         lines.pop()
     # Only plain blanks are stripped: bilm-tf's strip() made words like U+00A0 vanish.
     words = [word for line in lines if (word := line.strip(" \t\r")) != _NOT_A_WORD]
-    vocabulary = Vocabulary(words)
+    vocabulary = Vocabulary(words, unknown=unknown)
     if (repeated := len(words) - len(set(words))) > 0:
         logger.warning("%s: %d lines repeat a word; the later line gives its id", path, repeated)
     return vocabulary
@@ -84,11 +86,14 @@ class TokenIndexer(Protocol):
     """Turns words into rows of ids."""
 
     @property
-    def max_characters(self) -> int:
-        """How many ids a row has."""
+    def max_word_length(self) -> str:
+        """The length from which a word is truncated, for messages: "48 bytes"."""
 
     def encode(self, words: Sequence[str]) -> tuple[Ids, int]:
-        """Rows of ids, (words, max_characters), and how many words were truncated."""
+        """Rows of ids, (words, ids of a word), and how many words were truncated."""
+
+    def truncated(self, word: str) -> str | None:
+        """The part of a word that is encoded, or None if that is all of it."""
 
 
 class CharacterIndexer:
@@ -105,6 +110,10 @@ class CharacterIndexer:
 
     def __init__(self, max_characters: int = 50) -> None:
         self.max_characters = max_characters
+
+    @property
+    def max_word_length(self) -> str:
+        return f"{self.max_characters - 2} bytes"
 
     def encode(self, words: Sequence[str]) -> tuple[Ids, int]:
         """Rows of ids, (words, max_characters), and how many words were truncated."""
@@ -128,6 +137,10 @@ class CharacterIndexer:
                 rows[row] = self._boundary(word)
         return rows, num_truncated
 
+    def truncated(self, word: str) -> str | None:
+        encoded, max_bytes = word.encode("utf-8", "ignore"), self.max_characters - 2
+        return encoded[:max_bytes].decode("utf-8", "ignore") if len(encoded) > max_bytes else None
+
     def decode(self, row: npt.ArrayLike) -> str:
         """The word that a row of ids stands for, as far as it was not truncated."""
         ids = np.asarray(row)
@@ -149,6 +162,7 @@ class WordIndexer:
     """Whole words, for word-level models: the id is the word's line in the vocabulary, plus one."""
 
     max_characters = 1
+    max_word_length = "any number of characters"
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         for boundary in (SENTENCE_BEGIN, SENTENCE_END):
@@ -170,3 +184,84 @@ class WordIndexer:
                         f"it; replace the word, or use a model whose vocabulary has {UNKNOWN}"
                     )
         return self._vocabulary.ids(words)[:, None] + 1, 0
+
+    def truncated(self, word: str) -> str | None:
+        return None
+
+
+# ELMoForManyLangs' names of what is no character of a word.
+LEXICON_UNKNOWN = "<oov>"
+_LEXICON_BOUNDARIES = {SENTENCE_BEGIN: "<bos>", SENTENCE_END: "<eos>"}
+# It looked up the begin of a word as "<eow>" and the end as "<bow>".
+_LEXICON_BEGIN_WORD, _LEXICON_END_WORD, _LEXICON_PAD = "<eow>", "<bow>", "<pad>"
+
+
+@dataclass(frozen=True)
+class Lexicons:
+    """ELMoForManyLangs' characters and words that have ids of their own; None: a model has none."""
+
+    characters: Vocabulary | None
+    words: Vocabulary | None
+
+    def __post_init__(self) -> None:
+        special = (
+            LEXICON_UNKNOWN, *_LEXICON_BOUNDARIES.values(),
+            _LEXICON_BEGIN_WORD, _LEXICON_END_WORD, _LEXICON_PAD,
+        )  # fmt: skip
+        for name, lexicon, required in (
+            ("characters", self.characters, special),
+            ("words", self.words, (LEXICON_UNKNOWN,)),
+        ):
+            missing = [entry for entry in required if lexicon is not None and entry not in lexicon]
+            if missing:
+                raise FormatError(
+                    f"the lexicon of {name} has no {missing[0]}, which every model of "
+                    "ELMoForManyLangs has; is it a lexicon of such a model?"
+                )
+
+
+class LexiconIndexer:
+    """Words as in ELMoForManyLangs: the id of the word, if words have ids, then of its characters.
+
+    All ids are those of the lexicons plus one; 0 stands for no word. The row of characters is
+    [begin of word, characters, end of word, padding ...]. A word longer than `max_characters - 2`
+    characters is truncated, and looked up so. `<S>` and `</S>` are written `<bos>` and `<eos>`.
+    """
+
+    def __init__(self, lexicons: Lexicons, max_characters: int) -> None:
+        self.lexicons = lexicons
+        self.max_characters = max_characters
+
+    @property
+    def max_word_length(self) -> str:
+        return f"{self.max_characters - 2} characters"
+
+    def encode(self, words: Sequence[str]) -> tuple[Ids, int]:
+        """Rows of ids, (words, 1 + max_characters or one of these), and how many were truncated."""
+        max_length = self.max_characters - 2
+        spelled = [_LEXICON_BOUNDARIES.get(word, word[:max_length]) for word in words]
+        columns = []
+        if self.lexicons.words is not None:
+            columns.append(self.lexicons.words.ids(spelled)[:, None] + 1)
+        if self.lexicons.characters is not None:
+            columns.append(self._character_rows(spelled, self.lexicons.characters))
+        return np.hstack(columns), sum(len(word) > max_length for word in words)
+
+    def truncated(self, word: str) -> str | None:
+        max_length = self.max_characters - 2
+        return word[:max_length] if len(word) > max_length else None
+
+    def _character_rows(self, words: Sequence[str], lexicon: Vocabulary) -> Ids:
+        begin, end, pad = lexicon.ids([_LEXICON_BEGIN_WORD, _LEXICON_END_WORD, _LEXICON_PAD]) + 1
+        # A boundary of sentences is a single character.
+        boundaries = _LEXICON_BOUNDARIES.values()
+        characters = [[word] if word in boundaries else list(word) for word in words]
+        lengths = np.fromiter(map(len, characters), np.int64, len(words))
+        rows = np.full((len(words), self.max_characters), pad, np.int64)
+        rows[:, 0] = begin
+        inner = rows[:, 1:-1]  # (words, max_characters - 2)
+        inner[np.arange(inner.shape[1]) < lengths[:, None]] = (
+            lexicon.ids([*chain.from_iterable(characters)]) + 1
+        )
+        rows[np.arange(len(words)), lengths + 1] = end
+        return rows

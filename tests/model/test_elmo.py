@@ -190,7 +190,7 @@ def test_a_word_level_model_takes_batches():
     )
     batch = Batch.from_sentences([["cat", "dog"]], WordIndexer(vocabulary))
     assert Elmo(bilm)(batch).vectors[0].shape == (1, 2, 12)
-    with pytest.raises(InputError, match="this is a word-level model, whose vocabulary"):
+    with pytest.raises(InputError, match="a model with a vocabulary or lexicons, which are"):
         Elmo(bilm)([["cat"]])
 
 

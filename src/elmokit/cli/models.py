@@ -43,15 +43,19 @@ def info(
         raise typer.BadParameter("give a folder, a zip, or two files", param_hint="MODEL")
     pretrained = load(model=files).pretrained
     bilm, softmax = pretrained.model.bilm, pretrained.model.softmax
-    config, characters = bilm.config, bilm.config.characters
+    config, lexicons = bilm.config, bilm.config.lexicons
+    characters = config.characters if lexicons is None else lexicons.characters
 
     def parameters(module: "Module") -> int:
         return sum(parameter.numel() for parameter in module.parameters())
 
+    inputs = []
+    if characters is not None:
+        inputs.append(f"characters, {characters.max_characters} for each word")
+    if config.vocabulary_size is not None or (lexicons is not None and lexicons.num_words):
+        inputs.append("words")
     facts: dict[str, object] = {
-        "input": "words"
-        if characters is None
-        else f"characters, {characters.max_characters} for each word",
+        "input": "; ".join(inputs),
         "directions": ", ".join(config.directions),
         "layers": config.num_layers + 1,
         "dim": config.output_size,
@@ -65,6 +69,8 @@ def info(
         "tokenizer": pretrained.tokenizer,
         "fingerprint": pretrained.fingerprint(),
     }
+    if lexicons is not None:
+        facts |= {"lexicon entries": [lexicons.num_characters, lexicons.num_words]}
     if characters is not None:
         facts |= {
             "filters": [list(pair) for pair in characters.filters],

@@ -11,6 +11,7 @@ from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.formats import native
 from elmokit.formats.archives import file_kind, unpack_model
 from elmokit.formats.bilm_tf import read_bilm_tf, write_bilm_tf
+from elmokit.formats.manylangs import read_manylangs  # noqa: F401  registers the format
 from elmokit.formats.model_format import FORMATS, explain_missing, find_format
 from elmokit.formats.pretrained import Pretrained
 from elmokit.formats.tf_checkpoint import read_checkpoint

@@ -124,6 +124,11 @@ def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
     """Write an options and a weights file; the softmax becomes softmax/W and softmax/b."""
     model = pretrained.model
     config = model.bilm.config
+    if config.lexicons is not None:
+        raise FormatError(
+            "bilm-tf's files cannot hold a model of ELMoForManyLangs, which has lexicons; save it "
+            "in the 'elmokit' format"
+        )
     if config.directions == ("backward",):
         raise FormatError(
             "bilm-tf's files cannot hold a model with the backward direction only; save it in the "

@@ -1,4 +1,7 @@
-"""elmokit's own model folder: config.json, model.safetensors, vocabulary.txt, README.md."""
+"""elmokit's own model folder: config.json, model.safetensors, vocabulary.txt, README.md.
+
+A model of ELMoForManyLangs has its lexicons in characters.txt and words.txt.
+"""
 
 import json
 from dataclasses import asdict, dataclass
@@ -24,13 +27,14 @@ from elmokit.formats.pretrained import (
 )
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
-from elmokit.model_config import BiLMConfig, parse_record
+from elmokit.model_config import BiLMConfig, LexiconConfig, parse_record
 from elmokit.tokenizers import check_tokenizer
-from elmokit.vocab import read_vocabulary, write_vocabulary
+from elmokit.vocab import LEXICON_UNKNOWN, Lexicons, read_vocabulary, write_vocabulary
 
 CONFIG, WEIGHTS, VOCABULARY, CARD = (
     "config.json", "model.safetensors", "vocabulary.txt", "README.md"
 )  # fmt: skip
+_CHARACTERS, _WORDS = "characters.txt", "words.txt"
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,9 @@ class _Description:
 
 
 @register_format(
-    "elmokit", {"configuration": (CONFIG,), "weights": (WEIGHTS,)}, (VOCABULARY, CARD, "*.json")
+    "elmokit",
+    {"configuration": (CONFIG,), "weights": (WEIGHTS,)},
+    (VOCABULARY, _CHARACTERS, _WORDS, CARD, "*.json"),
 )
 def read_native(folder: Path, tokenizer: str | None = None) -> Pretrained:
     """The model in a folder that `write_native` wrote."""
@@ -87,6 +93,7 @@ def read_native(folder: Path, tokenizer: str | None = None) -> Pretrained:
         tokenizer or description.split,
         card.read_text(encoding="utf-8", errors="replace") if card.exists() else "",
         None if description.mix is None else description.mix.mix(),
+        _read_lexicons(folder, description.bilm.lexicons),
     )
 
 
@@ -118,6 +125,13 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
     (folder / WEIGHTS).chmod((folder / CONFIG).stat().st_mode)
     if pretrained.vocabulary is not None:
         write_vocabulary(pretrained.vocabulary, folder / VOCABULARY)
+    if pretrained.lexicons is not None:
+        for name, lexicon in (
+            (_CHARACTERS, pretrained.lexicons.characters),
+            (_WORDS, pretrained.lexicons.words),
+        ):
+            if lexicon is not None:
+                write_vocabulary(lexicon, folder / name)
     card = pretrained.card or _default_card(pretrained)
     (folder / CARD).write_text(card, encoding="utf-8")
 
@@ -132,6 +146,19 @@ def _read_description(path: Path) -> _Description:
     if isinstance(stored, dict) and "bilm" in stored:
         text = json.dumps({**stored, "bilm": config_fields(stored["bilm"])}).encode()
     return parse_record(text, _Description, str(path), expected)
+
+
+def _read_lexicons(folder: Path, config: LexiconConfig | None) -> Lexicons | None:
+    if config is None:
+        return None
+    lexicons = []
+    for name, entries in ((_CHARACTERS, config.num_characters), (_WORDS, config.num_words)):
+        if entries and not (folder / name).is_file():
+            raise FormatError(f"{folder / name}: no such file; was the folder copied completely?")
+        lexicons.append(
+            read_vocabulary(folder / name, unknown=LEXICON_UNKNOWN) if entries else None
+        )
+    return Lexicons(*lexicons)
 
 
 def _default_card(pretrained: Pretrained) -> str:

@@ -12,7 +12,14 @@ from elmokit.model.bilm import LanguageModel
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.model_config import BiLMConfig
 from elmokit.tokenizers import check_tokenizer
-from elmokit.vocab import CharacterIndexer, TokenIndexer, Vocabulary, WordIndexer
+from elmokit.vocab import (
+    CharacterIndexer,
+    LexiconIndexer,
+    Lexicons,
+    TokenIndexer,
+    Vocabulary,
+    WordIndexer,
+)
 
 # The published English models were trained on text that Moses had tokenized.
 DEFAULT_TOKENIZER = "moses"
@@ -63,6 +70,7 @@ class Pretrained:
     """A model, the vocabulary of its softmax or word embedding, its tokenizer and model card.
 
     `mix` is the one that a TF-Hub module came with: `model.embed(sentences, layers=mix)`.
+    `lexicons` are those of a model of ELMoForManyLangs.
     """
 
     model: LanguageModel
@@ -70,9 +78,11 @@ class Pretrained:
     tokenizer: str = DEFAULT_TOKENIZER
     card: str = ""
     mix: ScalarMix | None = None
+    lexicons: Lexicons | None = None
 
     def __post_init__(self) -> None:
         check_tokenizer(self.tokenizer)
+        self._check_lexicons()
         layers = self.model.bilm.config.num_layers + 1
         if self.mix is not None and len(self.mix.weights) != layers:
             raise FormatError(
@@ -98,12 +108,28 @@ class Pretrained:
                 "is it the vocabulary of this model?"
             )
 
+    def _check_lexicons(self) -> None:
+        config = self.model.bilm.config.lexicons
+        lexicons = self.lexicons or Lexicons(None, None)
+        for name, lexicon, rows in (
+            ("characters", lexicons.characters, config and config.num_characters),
+            ("words", lexicons.words, config and config.num_words),
+        ):
+            if len(lexicon or ()) != (rows or 0):
+                raise FormatError(
+                    f"the lexicon of {name} has {len(lexicon or ())} entries, but their embedding "
+                    f"{rows or 0} rows; is it the lexicon of this model?"
+                )
+
     @property
     def indexer(self) -> TokenIndexer:
         """Turns words into this model's ids."""
-        characters = self.model.bilm.config.characters
-        if characters is not None:
-            return CharacterIndexer(characters.max_characters)
+        config = self.model.bilm.config
+        if config.characters is not None:
+            return CharacterIndexer(config.characters.max_characters)
+        if config.lexicons is not None:
+            assert self.lexicons is not None  # checked above
+            return LexiconIndexer(self.lexicons, config.lexicons.max_characters)
         assert self.vocabulary is not None  # checked above
         return WordIndexer(self.vocabulary)
 
@@ -113,6 +139,9 @@ class Pretrained:
         digest = hashlib.sha256(repr(stored_config(bilm.config)).encode())
         if bilm.config.vocabulary_size is not None and self.vocabulary is not None:
             digest.update("\n".join(self.vocabulary).encode())
+        if self.lexicons is not None:
+            for lexicon in (self.lexicons.characters, self.lexicons.words):
+                digest.update("\n".join(lexicon or ()).encode())
         weights = {stored_name(name): tensor for name, tensor in bilm.state_dict().items()}
         for name, tensor in sorted(weights.items()):
             digest.update(name.encode())
@@ -128,6 +157,8 @@ def stored_config(config: BiLMConfig) -> dict[str, Any]:
         stored["characters"] = {
             name: stored["characters"][field] for field, name in _STORED_CHARACTER_FIELDS.items()
         }
+    if config.lexicons is not None:  # no model of 0.1 had any
+        stored["lexicons"] = values["lexicons"]
     return stored
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from elmokit.batching import Batch
 from elmokit.errors import InputError
-from elmokit.model.char_cnn import CharacterEncoder, WordEmbedding
+from elmokit.model.char_cnn import CharacterEncoder, LexiconEncoder, WordEmbedding
 from elmokit.model.lstm import LSTMStack, LSTMWeights
 from elmokit.model.packed_linear import LinearOp, Precision
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
@@ -33,6 +33,8 @@ class BiLM(nn.Module):
         self.encoder: nn.Module
         if config.characters is not None:
             self.encoder = CharacterEncoder(config.characters, config.projection_size)
+        elif config.lexicons is not None:
+            self.encoder = LexiconEncoder(config.lexicons, config.projection_size)
         else:
             assert config.vocabulary_size is not None  # checked by the config
             self.encoder = WordEmbedding(config.vocabulary_size, config.projection_size)
@@ -54,7 +56,7 @@ class BiLM(nn.Module):
         """All layers, (layers + 1, sentences, steps, output_size), 0 at padding; and the state."""
         return self.run_lstms(self.encode(batch.chars), batch.words, state)
 
-    def encode(self, chars: Tensor) -> Tensor:  # (types, max_characters) -> (types, dim)
+    def encode(self, chars: Tensor) -> Tensor:  # (types, ids of a word) -> (types, dim)
         """The vector of each word type; that of row 0, padding, is zero."""
         with torch.autocast(chars.device.type, enabled=False):
             vectors = self.encoder(chars[1:])

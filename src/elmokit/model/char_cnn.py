@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.model.packed_linear import init_normal
-from elmokit.model_config import CharacterConfig
+from elmokit.model_config import CharacterConfig, LexiconConfig
 from elmokit.threads import run_side_by_side
 
 # Without gradients, words are encoded in blocks of this size, so that the shape of every product
@@ -151,6 +151,39 @@ class WordEmbedding(nn.Module):
         """The vector of each word type."""
         vectors: Tensor = self.embedding(chars[:, 0])
         return vectors
+
+
+class LexiconEncoder(nn.Module):
+    """ELMoForManyLangs' word encoder: the word's embedding and the features of its characters.
+
+    Both are concatenated, and projected; a model may lack one of the two.
+    """
+
+    def __init__(self, config: LexiconConfig, dim: int) -> None:
+        super().__init__()
+        self.words = self.characters = None
+        if config.num_words:
+            self.words = WordEmbedding(config.num_words, config.word_embedding_size)
+        if config.characters is not None:
+            self.characters = CharacterEncoder(config.characters, config.characters.num_filters)
+        self.projection = nn.Linear(config.num_features, dim)
+
+    def forward(self, ids: Tensor) -> Tensor:  # (types, ids of a word) -> (types, dim)
+        """The vector of each word type."""
+        features = []
+        if self.words is not None:
+            features.append(self.words(ids))
+            ids = ids[:, 1:]
+        if self.characters is not None:
+            features.append(self.characters(ids))
+        rows = torch.cat(features, 1)
+        if torch.is_grad_enabled():
+            projected: Tensor = self.projection(rows)
+            return projected
+        padded = F.pad(rows, (0, 0, 0, -len(rows) % _BLOCK_SIZE))
+        blocks = padded.split(_BLOCK_SIZE)
+        vectors = run_side_by_side([partial(self.projection, block) for block in blocks])
+        return torch.cat(vectors)[: len(rows)]
 
 
 def _embedding(rows: int, dim: int) -> nn.Embedding:

@@ -125,8 +125,8 @@ class Elmo(nn.Module):
         characters = self.bilm.config.characters
         if characters is None:
             raise InputError(
-                "this is a word-level model, whose vocabulary is needed to look words up; give a "
-                "Batch, made by Batch.from_sentences with a WordIndexer"
+                "this is a model with a vocabulary or lexicons, which are needed to look words up; "
+                "give a Batch, made by Batch.from_sentences with the indexer of the loaded model"
             )
         indexer = CharacterIndexer(characters.max_characters)
         if not isinstance(text, Tensor):

@@ -347,7 +347,8 @@ def check_elmo(settings: TaskSettings, model: Embedder) -> None:
         )
     if settings.finetune and model.bilm.config.characters is None:
         raise InputError(
-            "finetune is true, but the biLM has a fixed list of words; it can only stay frozen"
+            "finetune is true, but the biLM looks words or characters up in a fixed list; it can "
+            "only stay frozen"
         )
 
 
