@@ -41,12 +41,13 @@ for language, code in json.load(sys.stdin):
     print("=== end of block", flush=True)
 """
 
-# Options of other programs that the pages name: AllenNLP, bilm-tf, lm_1b, torchrun, TensorBoard,
-# and (--split) elmokit 0.1.
+# Options of other programs that the pages name: AllenNLP, bilm-tf, lm_1b, ELMoForManyLangs,
+# torchrun, TensorBoard, and (--split) elmokit 0.1.
 FOREIGN_OPTIONS = {
     "--cuda-device", "--include-sentence-indices", "--options-file", "--vocab-path",
     "--weight-file", "--test_prefix", "--batch_size", "--train_prefix", "--save_dir", "--mode",
-    "--num_samples", "--sentence", "--nproc-per-node", "--logdir", "--split",
+    "--num_samples", "--sentence", "--nproc-per-node", "--logdir", "--split", "--input_format",
+    "--input", "--output_prefix", "--output_format", "--output_layer",
 }  # fmt: skip
 
 
