@@ -1,25 +1,30 @@
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 import elmokit
 from elmokit import LoadOptions, threads
 from elmokit.model import bilm
 from elmokit.model.bilm import LanguageModel
 from elmokit.model.softmax import Softmax
+from elmokit.pca_tsne import project_pca
 from elmokit.threads import (
     allowed_threads,
     cgroup_cpus,
+    native_threads,
     run_side_by_side,
     torch_threads,
     usable_cpus,
     using_threads,
 )
+from elmokit.whitening import Whitening
 from random_models import SIZES
 
 
@@ -96,6 +101,47 @@ def test_a_new_thread_has_the_users_setting():
 def test_none_changes_no_number_of_threads():
     with using_threads(3), using_threads(None):
         assert allowed_threads() == 3
+
+
+def blas_threads():
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+
+def test_native_threads_are_limited_inside_the_block_alone():
+    before = blas_threads(), torch.get_num_threads()
+    with native_threads(2):
+        assert blas_threads() == {2}
+        with native_threads(1):
+            assert blas_threads() == {1}
+        assert blas_threads() == {2}
+    assert (blas_threads(), torch.get_num_threads()) == before
+
+
+def test_blocks_of_native_threads_run_one_at_a_time():
+    def limited(threads):
+        with native_threads(threads):
+            time.sleep(0.05)
+            return blas_threads()
+
+    before = blas_threads()
+    with ThreadPoolExecutor(3) as pool:
+        assert [*pool.map(limited, [1, 2, 1])] == [{1}, {2}, {1}]
+    assert blas_threads() == before
+
+
+@pytest.mark.parametrize(("function", "run"), [
+    ("eigh", Whitening.fit), ("svd", project_pca),
+])  # fmt: skip
+def test_what_has_many_small_steps_runs_in_one_native_thread(function, run, monkeypatch):
+    original, threads_during = getattr(np.linalg, function), []
+
+    def recording(*arguments, **options):
+        threads_during.append(blas_threads())
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(np.linalg, function, recording)
+    run(np.random.default_rng(0).standard_normal((20, 4)).astype(np.float32))
+    assert threads_during == [{1}]
 
 
 def test_torchs_setting_is_the_maximum():

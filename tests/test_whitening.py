@@ -2,8 +2,9 @@ import io
 
 import numpy as np
 import pytest
+import torch
 
-from elmokit.errors import FormatError, InputError
+from elmokit.errors import FormatError, InputError, NumericError
 from elmokit.whitening import Whitening
 
 
@@ -28,11 +29,24 @@ def test_fit_takes_one_array(corpus):
     np.testing.assert_array_equal(found.transform(corpus[0]), found.transform(corpus[:1])[0])
 
 
+def test_lists_and_tensors_are_vectors_too(corpus):
+    expected = Whitening.fit(corpus[:50])
+    for same in (torch.from_numpy(corpus[:50]), corpus[:50].tolist()):
+        np.testing.assert_allclose(Whitening.fit(same).matrix, expected.matrix, atol=1e-6)
+        np.testing.assert_allclose(expected.transform(same), expected.transform(corpus[:50]))
+
+
+def test_vectors_that_are_not_finite_are_refused(corpus):
+    with pytest.raises(NumericError, match="have a NaN or an infinity"):
+        Whitening.fit(np.append(corpus, [[np.nan] * 8], 0))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: Whitening.fit(np.ones(3)), r"vectors have the shape \(3,\), expected \(rows, dim"),
         (lambda: Whitening.fit(np.ones((3, 2)), method="pca"), "method is 'pca', expected one of"),
+        (lambda: Whitening.fit(np.ones((0, 2))), "no vectors were given to fit a whitening to"),
     ],
 )
 def test_what_cannot_be_fitted_is_refused(call, message):

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from elmokit.atomic import write_atomically
 from elmokit.errors import InputError, OutputError
 from elmokit.pooling import Vectors
+from elmokit.threads import native_threads
 from elmokit.word_occurrences import Occurrence
 
 _PROJECTOR_VECTORS, _PROJECTOR_METADATA = "vectors.tsv", "metadata.tsv"
@@ -41,7 +42,8 @@ class Groups:
 def project_pca(vectors: Vectors) -> Projection:  # (rows, dim)
     """The two principal components, each signed so that its largest weight is positive."""
     centred = vectors.astype(np.float64) - vectors.mean(0, dtype=np.float64)
-    _, singular_values, directions = np.linalg.svd(centred, full_matrices=False)
+    with native_threads(1):
+        _, singular_values, directions = np.linalg.svd(centred, full_matrices=False)
     axes, variances = np.zeros((2, vectors.shape[1])), np.zeros(2)
     axes[: len(singular_values)] = directions[:2]
     variances[: len(singular_values)] = singular_values[:2] ** 2
@@ -63,12 +65,14 @@ def project_tsne(vectors: Vectors, *, seed: int = 0) -> Projection:  # (rows, di
     spread = start[:, 0].std()
     if spread < 1e-9:  # all vectors are the same: layer 0 of one word
         return Projection(start, None)
-    points = TSNE(
+    tsne = TSNE(
         perplexity=min(30.0, (len(vectors) - 1) / 3),
         neighbors="exact" if len(vectors) < 1000 else "approx",
         initialization=start / spread * 1e-4,
         random_state=seed,
-    ).fit(vectors.astype(np.float64))
+    )
+    with native_threads(1):
+        points = tsne.fit(vectors.astype(np.float64))
     return Projection(np.asarray(points, np.float64), None)
 
 
@@ -94,13 +98,12 @@ def cluster(
     try:
         from sklearn.cluster import KMeans  # noqa: PLC0415  an extra
         from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
-        from threadpoolctl import threadpool_limits  # noqa: PLC0415  a dependency of scikit-learn
     except ImportError:
         raise InputError(
             "clusters need scikit-learn: pip install scikit-learn, or label the texts"
         ) from None
     kmeans = KMeans(clusters, n_init=8, random_state=seed)
-    with warnings.catch_warnings(), threadpool_limits(1):  # OpenMP threads would wait and spin
+    with warnings.catch_warnings(), native_threads(1):
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct vectors than clusters
         labels = kmeans.fit_predict(vectors.astype(np.float64))
     order: dict[int, int] = {}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 
 from elmokit.errors import InputError
 
@@ -35,6 +36,7 @@ class _ThreadLocal(threading.local):
 
 _local = _ThreadLocal()
 _lock = threading.Lock()
+_native_lock = threading.RLock()
 _num_changed = 0  # threads in which `torch_threads` has changed torch's setting
 _user_threads = 1  # torch's setting before any of them changed it
 
@@ -112,6 +114,17 @@ def torch_threads(threads: int) -> Iterator[None]:
                 _num_changed -= 1
                 # This sets both this thread's number and the default of new threads.
                 torch.set_num_threads(before)
+
+
+@contextmanager
+def native_threads(threads: int) -> Iterator[None]:
+    """Let NumPy's BLAS, FAISS and scikit-learn use this many threads inside the block.
+
+    One for what they split into many small steps, such as eigenvectors: at each step, their threads
+    wait for each other as torch's do. The setting is of the process, so one block runs at a time.
+    """
+    with _native_lock, threadpool_limits(threads):
+        yield
 
 
 def allowed_threads() -> int:
@@ -211,8 +224,8 @@ if hasattr(os, "register_at_fork"):
 
     def _forget_threads() -> None:
         """In a forked process the threads of the pool do not exist."""
-        global _lock  # noqa: PLW0603
-        _lock = threading.Lock()
+        global _lock, _native_lock
+        _lock, _native_lock = threading.Lock(), threading.RLock()
         _pool.cache_clear()
 
     os.register_at_fork(after_in_child=_forget_threads)

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.errors import FormatError, InputError
+from elmokit.errors import FormatError, InputError, NumericError
 from elmokit.pooling import Vectors, unit_vectors
 
 WhiteningMethod = Literal["zca", "top", "centre", "none"]
@@ -38,14 +38,13 @@ class Whitening:
     matrix: Vectors  # (dim, dim)
 
     @classmethod
-    def fit(
-        cls, vectors: npt.NDArray[np.floating], *, method: WhiteningMethod = "zca"
-    ) -> "Whitening":
+    def fit(cls, vectors: npt.ArrayLike, *, method: WhiteningMethod = "zca") -> "Whitening":
         """The whitening of vectors (rows, dim); some hundred rows or more are of use.
 
         `zca` gives all directions the same variance, `top` removes the directions of the largest
         variance (all-but-the-top), `centre` only the mean, `none` nothing.
         """
+        vectors = np.asarray(vectors)
         if vectors.ndim != 2:
             raise InputError(f"vectors have the shape {vectors.shape}, expected (rows, dim)")
         return cls.fit_batches([vectors], dim=vectors.shape[1], method=method)
@@ -65,23 +64,32 @@ class Whitening:
             )
         if method == "none":
             return cls(np.zeros(dim, np.float32), np.eye(dim, dtype=np.float32))
+        from elmokit.threads import allowed_threads, native_threads  # noqa: PLC0415  (torch)
+
         rows, total, products = 0, np.zeros(dim), np.zeros((dim, dim))
         for batch in batches:
             values = batch.astype(np.float64)
             rows += len(values)
             total += values.sum(0)
-            products += values.T @ values
-        mean = total / max(rows, 1)
-        covariance = products / max(rows, 1) - np.outer(mean, mean)
+            with native_threads(allowed_threads()):
+                products += values.T @ values
+        if not rows:
+            raise InputError("no vectors were given to fit a whitening to, expected some hundred")
+        if not np.isfinite(products).all():
+            raise NumericError("the vectors to fit a whitening to have a NaN or an infinity")
+        mean = total / rows
+        covariance = products / rows - np.outer(mean, mean)
         matrix = np.eye(dim)
-        if method == "top":
-            matrix = _without_top_directions(covariance)
-        elif method == "zca":
-            matrix = _zca(covariance, rows)
+        with native_threads(1):
+            if method == "top":
+                matrix = _without_top_directions(covariance)
+            elif method == "zca":
+                matrix = _zca(covariance, rows)
         return cls(mean.astype(np.float32), matrix.astype(np.float32))
 
-    def transform(self, vectors: npt.NDArray[np.floating]) -> Vectors:
-        """Whitened vectors of length 1, (rows, dim) or (dim,); a zero vector stays zero."""
+    def transform(self, vectors: npt.ArrayLike) -> Vectors:
+        """Whitened vectors of length 1, (rows, dim) or (dim,); the mean becomes zero."""
+        vectors = np.asarray(vectors)
         if vectors.shape[-1:] != self.mean.shape:
             raise InputError(
                 f"vectors have the shape {vectors.shape}, but the whitening was fitted to vectors "
@@ -114,7 +122,7 @@ def _without_top_directions(covariance: npt.NDArray[np.float64]) -> npt.NDArray[
     """The projection that removes the directions of the largest variance."""
     dim = len(covariance)
     _, directions = np.linalg.eigh(covariance)  # by rising variance
-    removed = directions[:, dim - max(1, dim // _DIMENSIONS_PER_REMOVED_DIRECTION) :]
+    removed = directions[:, -max(1, dim // _DIMENSIONS_PER_REMOVED_DIRECTION) :]
     projection: npt.NDArray[np.float64] = np.eye(dim) - removed @ removed.T
     return projection
 

@@ -52,7 +52,8 @@ class FaissVectors:
             coarse = faiss.IndexFlatIP(dim)
             index = faiss.IndexIVFScalarQuantizer(coarse, dim, cells, half, inner)
             index.cp.min_points_per_centroid = 1  # FAISS prints its doubts on stderr otherwise
-        index.train(sample)
+        with _openmp_threads(allowed_threads()):
+            index.train(sample)
         if kind == "ivf":
             index.make_direct_map()
         return cls(path, index, kind)
