@@ -1,4 +1,4 @@
-"""Poolings: one vector for the words of a text; IDF weights; unit vectors."""
+"""Names of layers; poolings: one vector for the words of a text; IDF weights; unit vectors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,6 +10,15 @@ from elmokit.errors import InputError
 from elmokit.vocab import Vocabulary
 
 Vectors = npt.NDArray[np.float32]
+
+# What `layers` may be, beside numbers, for help texts.
+LAYERS = {
+    "all": "every layer",
+    "top": "the top layer",
+    "mean": "the mean of all layers",
+    "sum": "the sum of all layers",
+    "concat": "all layers end to end",
+}
 
 # A word of this share of all text weighs half as much as one that never occurs (the constant a of
 # Arora et al. 2017).

@@ -123,3 +123,4 @@ def test_wrong_usage_exits_with_2(elmo, folder, text, tmp_path):
         code=2,
     )
     failed(elmo("predict", text, "--previous", "--state", "carry"), "--state carry is for", code=2)
+    failed(elmo("predict", text, "--temperature", 0.5), "--seed need --sample", code=2)

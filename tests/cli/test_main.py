@@ -13,7 +13,7 @@ import pytest
 
 import elmokit
 from elmokit.cli import options
-from elmokit.pooling import POOLINGS
+from elmokit.pooling import LAYERS, POOLINGS
 from elmokit.tasks.task_registry import TASKS
 from typed import TEXT, WAYS, failed, given_by, succeeded
 
@@ -86,8 +86,24 @@ def test_help_lists_every_command_in_groups_without_importing_torch():
 def test_help_lists_choices_and_shows_brackets(elmo, command, choices, monkeypatch):
     monkeypatch.setenv("COLUMNS", "250")
     shown = succeeded(elmo(*command.split(), "--help"))
+    assert shown == succeeded(elmo(*command.split(), "-h"))
     for choice in choices:
         assert choice in shown
+
+
+@pytest.mark.parametrize(("command", "layers"), [
+    ("embed", ["all", "top", "mean", "sum", "concat"]),
+    ("encode", ["mean", "top", "sum", "concat"]),
+    ("index build", ["mean", "top", "concat"]),
+])  # fmt: skip
+def test_help_says_what_poolings_and_layers_are(elmo, command, layers, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "1000")
+    shown = succeeded(elmo(*command.split(), "--help"))
+    for name, pooling in POOLINGS.items():
+        assert f"{name} ({pooling.description})" in shown
+    for name in layers:
+        assert f"{name} ({LAYERS[name]})" in shown
+    assert "|".join(layers) + "|NUMBER" in shown
 
 
 @pytest.mark.parametrize(("typed", "message"), [

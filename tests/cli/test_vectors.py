@@ -94,7 +94,7 @@ def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
     failed(elmo("embed", text, out, "-m", folder, "--layers", "a"), "layers is 'a', expected")
     failed(elmo("embed", text, out, "-m", folder, "--tokenizer", "x"), "'x', expected")
     failed(elmo("embed", text, ".", "-m", folder), ".: is a folder; name a file")
-    failed(elmo("encode", text, "-m", folder, "-o", "x.csv"), "x.csv: ends in none of .npy")
+    failed(elmo("encode", text, "-m", folder, "-o", "x.csv"), "x.csv: ends in .csv, expected .npy")
     failed(elmo("encode", text, "-m", folder, "--layers", "best"), "layers is 'best', expected")
     failed(elmo("encode", text, "-m", folder, "--layers=--1"), "layers is '--1', expected")
     assert not out.exists()

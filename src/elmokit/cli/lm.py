@@ -123,6 +123,8 @@ def predict(
     """
     if fill and (previous or sample):
         raise typer.BadParameter("choose --fill alone, or --previous and --sample")
+    if sample is None and (temperature != 1 or top_k is not None or max_words != 50 or seed):
+        raise typer.BadParameter("--temperature, --top-k, --max-words and --seed need --sample")
     if special_tokens and (fill or sample):
         raise typer.BadParameter("--special-tokens is for the words after or before a text alone")
     if load.keywords["state"] == "carry" and (fill or (previous and not sample)):

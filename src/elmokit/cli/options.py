@@ -4,7 +4,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields
@@ -19,7 +19,7 @@ from typer.models import OptionInfo
 import elmokit
 from elmokit.errors import InputError
 from elmokit.files import COMPRESSED_SIGNATURES, STDIN, TextFile, read_lines
-from elmokit.pooling import POOLINGS
+from elmokit.pooling import LAYERS, POOLINGS
 from elmokit.tokenizers import TOKENIZERS
 
 if TYPE_CHECKING:
@@ -53,16 +53,41 @@ def argument(metavar: str, help: str, default: Any = ..., **shown: Any) -> Any:
     return typer.Argument(default, metavar=metavar, help=_escaped(help), **shown)
 
 
-CORPUS_HELP = "Files, folders or quoted globs, plain or packed (.gz, .xz, .zst); - is stdin."
 TOKENIZER_NAMES = "|".join(TOKENIZERS)
 
+
+def listed(descriptions: Mapping[str, str]) -> str:
+    """Choices with what each of them means, for a help text."""
+    return ", ".join(f"{name} ({description})" for name, description in descriptions.items())
+
+
+def layers_option(
+    help: str, default: str | None, *, names: Sequence[str], numbers: str = "NUMBER", **shown: Any
+) -> Any:
+    """The option --layers of a command that takes these names of layers, or numbers."""
+    metavar = "|".join([*names, numbers])
+    other = "numbers between commas, such as 0,2" if numbers == "NUMBERS" else "one by its number"
+    about = f"{help}: {listed({name: LAYERS[name] for name in names})}, or {other}."
+    return option(about, default, metavar=metavar, **shown)
+
+
+def pooling_option(help: str, default: str | None = None, **shown: Any) -> Any:
+    """The option --pooling, its help with a description of each pooling."""
+    descriptions = {name: pooling.description for name, pooling in POOLINGS.items()}
+    return option(f"{help}: {listed(descriptions)}.", default, **shown)
+
+
+def tokenizer_option(default: str | None = None, **shown: Any) -> Any:
+    """The option --tokenizer, its help with a description of each tokenizer."""
+    descriptions = {name: choice.description for name, choice in TOKENIZERS.items()}
+    about = f"How text is split into sentences and words: {listed(descriptions)}."
+    return option(about, default, metavar=TOKENIZER_NAMES, **shown)
+
+
+CORPUS_HELP = "Files, folders or quoted globs, plain or packed (.gz, .xz, .zst); - is stdin."
 SOURCE = argument("INPUT", "A file with a text on each line; - is stdin.", None)
 TEXT = option("A text given here instead of INPUT; may be repeated.")
-TOKENIZER = option(
-    "How raw text is split into sentences and words.",
-    metavar=TOKENIZER_NAMES,
-    show_default="as the model's training text was",
-)
+TOKENIZER = tokenizer_option(show_default="as the model's training text was")
 DEVICE = option("Where to compute.", "cpu", metavar="cpu|cuda|cuda:N|mps")
 AS_JSON = option("Print JSON.", False, "--json")
 
@@ -245,6 +270,7 @@ def group(
         help=_escaped(help),
         no_args_is_help=True,
         add_completion=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
         pretty_exceptions_enable=False,
         rich_markup_mode="rich",
     )

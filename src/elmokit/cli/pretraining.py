@@ -7,12 +7,12 @@ import typer
 import elmokit
 from elmokit.cli.options import (
     CORPUS_HELP,
-    TOKENIZER_NAMES,
     argument,
     option,
     resumable,
     takes_settings,
     tell,
+    tokenizer_option,
 )
 from elmokit.pretraining.settings import PretrainingSettings, read_settings
 
@@ -21,9 +21,7 @@ from elmokit.pretraining.settings import PretrainingSettings, read_settings
 def prepare(
     texts: list[str] = argument("CORPUS...", CORPUS_HELP),
     folder: Path = option("The folder to write.", ..., "--out", "-o", metavar="DIR"),
-    tokenizer: str = option(
-        "How raw text is split into sentences and words.", "moses", metavar=TOKENIZER_NAMES
-    ),
+    tokenizer: str = tokenizer_option("moses"),
     wrapped: bool = option("Paragraphs end at blank lines, not at the end of a line.", False),
     valid: list[str] | None = option(
         "Text to hold out for validation; may be repeated.",

@@ -18,9 +18,12 @@ from elmokit.cli.options import (
     argument,
     check_utf8,
     group,
+    layers_option,
     lines_of,
+    listed,
     option,
     parse_layers,
+    pooling_option,
     print_facts,
     resumable,
     takes_model,
@@ -28,6 +31,7 @@ from elmokit.cli.options import (
 )
 from elmokit.cli.tasks import FOLDERS, draw_layer_weights, read_layer_weights
 from elmokit.errors import InputError
+from elmokit.whitening import WHITENING_METHODS, WhiteningMethod
 
 _LOCATION = argument("INDEX", "The folder of an index, or its PostgreSQL URL.")
 _CORPUS = argument("CORPUS...", CORPUS_HELP)
@@ -57,17 +61,18 @@ def build(
     ),
     paragraphs: bool = option("Index lines as they are, not their sentences.", False),
     words: bool = option("Index every word, to search for its occurrences.", False),
-    layers: str | None = option(
-        "Which layers: their mean, the top one, all of them end to end, or one by its number.",
-        metavar="mean|top|concat|NUMBER",
+    layers: str | None = layers_option(
+        "Which layers",
+        None,
+        names=["mean", "top", "concat"],
         show_default="0, and mean with --words",
     ),
-    pooling: PoolingName | None = option(
-        "How the vectors of words become one vector.",
-        show_default="weighted by IDF, where the model has a vocabulary",
+    pooling: PoolingName | None = pooling_option(
+        "How the vectors of words become one vector",
+        show_default="idf, where the model has a vocabulary",
     ),
-    whitening: Literal["zca", "top", "centre", "none"] = option(
-        "How the vectors are whitened: fully, by their top directions, or by their mean.", "zca"
+    whitening: WhiteningMethod = option(
+        f"How the vectors are whitened: {listed(WHITENING_METHODS)}.", "zca"
     ),
     kind: Literal["auto", "flat", "hnsw", "ivf"] = option(
         "The FAISS index: exact (flat), a graph (hnsw) or cells (ivf); auto chooses by the number "

@@ -9,19 +9,22 @@ import elmokit
 from elmokit.cli.options import (
     SOURCE,
     TEXT,
-    TOKENIZER_NAMES,
     Load,
     PoolingName,
     argument,
     count_lines,
+    layers_option,
     lines_of,
     option,
     parse_layers,
+    pooling_option,
     resumable,
     takes_model,
     tell,
+    tokenizer_option,
 )
 from elmokit.fasta import Identifiers, is_fasta
+from elmokit.pooling import LAYERS
 
 
 @resumable("run the same command again to go on after the last sentence written")
@@ -30,22 +33,17 @@ def embed(
     load: Load,
     source: str = argument("INPUT", "A file with a sentence on each line, or FASTA; - is stdin."),
     target: Path | None = argument("OUTPUT", "The HDF5 file to write.", None),
-    layers: str = option(
-        "Which layers to write, or their mean, sum, or all end to end; several numbers between "
-        "commas, such as 0,2.",
-        "all",
-        metavar="all|top|mean|sum|concat|NUMBERS",
-    ),
+    layers: str = layers_option("Which layers to write", "all", names=[*LAYERS], numbers="NUMBERS"),
     all_layers: bool = option("All layers (layers, words, dim), as --layers all.", False, "--all"),
     top: bool = option("The top layer (words, dim), as --layers top.", False),
     average: bool = option("The mean of the layers (words, dim), as --layers mean.", False),
-    pooling: PoolingName | None = option(
-        "Write one vector for each line or protein, pooled from those of its words."
+    pooling: PoolingName | None = pooling_option(
+        "Write one vector for each line or protein, pooled from those of its words"
     ),
     dtype: Literal["float32", "float16"] = option(
         "Precision of the numbers in the file.", "float32"
     ),
-    tokenizer: str = option("How a line is split into words.", "spaces", metavar=TOKENIZER_NAMES),
+    tokenizer: str = tokenizer_option("spaces"),
     batch_size: int = option(
         "With --state carry: each line starts from the state of the line this many lines before "
         "it.",
@@ -139,13 +137,9 @@ def encode(
     target: Path | None = option(
         "The file to write: .npy, .tsv or .jsonl.", None, "--out", "-o", show_default="stdout"
     ),
-    layers: str = option(
-        "Which layers: their mean, the top one, all of them end to end, or one by its number.",
-        "mean",
-        metavar="mean|top|concat|NUMBER",
-    ),
-    pooling: PoolingName = option(
-        "How the vectors of words become one vector of the text.", "mean"
+    layers: str = layers_option("Which layers", "mean", names=["mean", "top", "sum", "concat"]),
+    pooling: PoolingName = pooling_option(
+        "How the vectors of words become one vector of the text", "mean"
     ),
     normalize: bool = option("Scale every vector to length 1.", False),
     text: list[str] | None = TEXT,
@@ -159,7 +153,8 @@ def encode(
     chosen = parse_layers(layers)
     if chosen == "all" or isinstance(chosen, list):
         raise typer.BadParameter(
-            f"{layers!r} is several vectors for a text; expected mean, top, concat or a number",
+            f"{layers!r} is several vectors for a text; expected mean, top, sum, concat or one "
+            "number",
             param_hint="--layers",
         )
     with lines_of(source, text) as lines:
