@@ -343,6 +343,7 @@ def test_whitened_vectors_are_those_of_the_whitening(model):
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
     with pytest.raises(InputError, match="the whitening was fitted to vectors of 12 dimensions"):
         model.encode(PROSE, layers="concat", whitening=whitening)
+    assert not model.encode("", whitening=whitening).any()  # a text without words stays zero
 
 
 def test_a_pooling_is_added_by_one_function(model):
@@ -509,6 +510,8 @@ def test_a_stream_warns_of_truncated_words_once(model, caplog):
         (lambda m: m.embed([["a"], ["b", 3]]), TypeError, "sentence 1, word 1 is an int"),
         (lambda m: m.embed([["a"]], layers=3), InputError, "layer 3 was asked for, but the model"),
         (lambda m: m.embed([["a"]], layers="x"), InputError, "layers is 'x'"),
+        (lambda m: m.embed([["a"]], layers=None), InputError, "layer None was asked for"),
+        (lambda m: m.encode(["a"], layers=1.5), InputError, "layer 1.5 was asked for"),
         (lambda m: m.embed_stream([], directions="up"), InputError, "directions is 'up'"),
         (lambda m: m.encode(["a"], pooling="sum"), InputError, "pooling is 'sum', expected one of"),
         (

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import os
+import threading
 
 import h5py
 import numpy as np
@@ -212,3 +213,12 @@ def test_stdin_is_read_once(model, tmp_path, monkeypatch):
     ):
         elmokit.embed_fasta(model, "-", tmp_path / "twice.h5")
     assert os.listdir(tmp_path) == ["out.h5"]
+
+
+def test_proteins_are_read_from_a_pipe(model, tmp_path):
+    os.mkfifo(tmp_path / "pipe.fasta")
+    writer = threading.Thread(target=(tmp_path / "pipe.fasta").write_text, args=[FASTA])
+    writer.start()
+    assert elmokit.embed_fasta(model, tmp_path / "pipe.fasta", tmp_path / "out.h5") == 3
+    writer.join()
+    assert {*datasets(tmp_path / "out.h5")} == {*PROTEINS}

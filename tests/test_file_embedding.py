@@ -362,5 +362,5 @@ def test_a_table_is_not_written_over(tmp_path):
 
 
 def test_a_table_needs_a_known_ending(tmp_path):
-    with pytest.raises(InputError, match=r"table\.csv: ends in none of \.npy, \.tsv, \.jsonl"):
+    with pytest.raises(InputError, match=r"table\.csv: ends in \.csv, expected \.npy or \.tsv"):
         write_vectors(np.zeros((1, 1), np.float32), tmp_path / "table.csv")

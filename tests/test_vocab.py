@@ -56,6 +56,12 @@ def test_invalid_utf8_is_reported_with_its_line(tmp_path):
         read_vocabulary(path)
 
 
+def test_a_boundary_is_never_truncated():
+    rows, num_truncated = CharacterIndexer(4).encode(["<S>", "</S>", "cat"])
+    assert rows.tolist() == [[259, 257, 260, 261], [259, 258, 260, 261], [259, 100, 98, 260]]
+    assert num_truncated == 1
+
+
 def padded(ids, max_characters=50):
     return ids + [261] * (max_characters - len(ids))
 

@@ -41,7 +41,7 @@ from elmokit.scoring import Scorer, score
 from elmokit.threads import find_device
 from elmokit.tokenizers import get_tokenizer
 from elmokit.whitening import Whitening
-from elmokit.word_prediction import fill_text, next_words, previous_words, sample
+from elmokit.word_prediction import fill_text, predict_words, sample
 
 StateMode = Literal["zero", "carry", "warm"]
 Text = str | Sequence[str]  # raw, or the words of a sentence
@@ -208,7 +208,9 @@ class Embedder:
         """
         selection = LayerSelection.of(self.bilm.config, layers, directions, boundaries=boundaries)
         listed = [*check_sentences(sentences)]
-        windows = iter([listed]) if self.state_mode == "carry" else self._windows(listed)
+        # With carry, the k-th sentence goes on where the k-th of the call before stopped.
+        windows: Iterable[list[list[str]]]
+        windows = [listed] if self.state_mode == "carry" else self._windows(listed)
         return [*self._stream(windows, selection, Progress(len(listed), shown=show_progress_bar))]
 
     def embed_stream(
@@ -222,8 +224,7 @@ class Embedder:
     ) -> Iterator[Vectors]:
         """The arrays of `embed`, one after the other; sentences are taken as they are needed."""
         selection = LayerSelection.of(self.bilm.config, layers, directions, boundaries=boundaries)
-        checked = check_sentences(sentences)
-        windows = ([s] for s in checked) if self.state_mode == "carry" else self._windows(checked)
+        windows = self._windows(check_sentences(sentences))
         return self._stream(windows, selection, Progress(None, shown=show_progress_bar))
 
     @overload
@@ -289,11 +290,8 @@ class Embedder:
         selection = LayerSelection.of(self.bilm.config, layers)
         tokenized = [*self._tokenize_all([texts] if isinstance(texts, str) else texts)]
         sentences = [sentence for text in tokenized for sentence in text]
-        windows = (
-            ([s] for s in sentences) if self.state_mode == "carry" else self._windows(sentences)
-        )
         progress = Progress(len(sentences), shown=show_progress_bar)
-        stream = self._stream(windows, selection, progress, batch_size=batch_size)
+        stream = self._stream(self._windows(sentences), selection, progress, batch_size=batch_size)
         shape = (len(tokenized), selection.num_layers, selection.dim(self.bilm.config))
         vectors = np.zeros(shape, np.float32)
         for index, text in enumerate(tokenized):
@@ -306,6 +304,7 @@ class Embedder:
             vectors = vectors[:, 0]
         if whitening is not None:
             vectors = whitening.transform(vectors)
+            vectors[[not any(text) for text in tokenized]] = 0
         if normalize_embeddings:
             vectors = unit_vectors(vectors)
         if one_text:
@@ -367,9 +366,10 @@ class Embedder:
 
         `special_tokens` keeps `<UNK>` and `<S>` among them.
         """
-        return next_words(
+        return predict_words(
             Scorer(self.session),
             self.tokenize(text),
+            "forward",
             k=k,
             special_tokens=special_tokens,
             carry=self.state_mode == "carry",
@@ -379,9 +379,8 @@ class Embedder:
         self, text: Text, *, k: int = 10, special_tokens: bool = False
     ) -> list[Prediction]:
         """The k likeliest words before a text, raw or a list of words; `<S>` is its beginning."""
-        return previous_words(
-            Scorer(self.session), self.tokenize(text), k=k, special_tokens=special_tokens
-        )
+        scorer, sentences = Scorer(self.session), self.tokenize(text)
+        return predict_words(scorer, sentences, "backward", k=k, special_tokens=special_tokens)
 
     def fill(self, text: Text, *, k: int = 10) -> list[list[Prediction]]:
         """For each `___` of a text, the k words that fit best from both sides."""
@@ -486,6 +485,10 @@ class Embedder:
         ]
 
     def _windows(self, sentences: Iterable[list[str]]) -> Iterator[list[list[str]]]:
+        """Sentences to run together: of about two batches; one by one if they carry a state."""
+        if self.state_mode == "carry":
+            yield from ([sentence] for sentence in sentences)
+            return
         for number, window in enumerate(token_windows(sentences, self.tokens_per_batch, len)):
             if number:
                 trim_malloc()

@@ -34,7 +34,7 @@ def export_softmax(embedder: Embedder, target: str | Path) -> int:
     both have the words beside them in `.words.txt`. `.txt` is word2vec's text format, which has no
     bias.
     """
-    target = _check(Path(target), ".npz", ".npy", ".txt")
+    target = check_target(Path(target), ".npz", ".npy", ".txt")
     scorer = Scorer(embedder.session)
     words = [*scorer.vocabulary]
     if not isinstance(scorer.softmax, Softmax):
@@ -48,7 +48,7 @@ def export_softmax(embedder: Embedder, target: str | Path) -> int:
         _write(target, lambda file: np.savez(file, weight=weight, bias=bias))
         return len(words)
     if target.suffix == ".npy":
-        _write(_check(target.with_suffix(".bias.npy"), ".npy"), lambda file: np.save(file, bias))
+        _write(check_target(target.with_suffix(".bias.npy")), lambda file: np.save(file, bias))
     _write_table(target, words, weight.shape[1], iter([weight]))
     return len(words)
 
@@ -65,7 +65,7 @@ def export_words(
     `.txt` is word2vec's text format: a line with the sizes, then one line per word. `.npy` is the
     matrix, with the words beside it in `.words.txt`.
     """
-    target = _check(Path(target), ".txt", ".npy")
+    target = check_target(Path(target), ".txt", ".npy")
     if words is None:
         words = embedder.pretrained.vocabulary
         if words is None:
@@ -97,7 +97,7 @@ def export_states(
     projection size), the hidden states before any skip connection is added, and `k/memory`
     (directions, layers, words, cell size), the cell states.
     """
-    target = _check(Path(target), ".npz")
+    target = check_target(Path(target), ".npz")
     count = 0
 
     def write(file: BinaryIO) -> None:
@@ -186,13 +186,15 @@ def _write_table(target: Path, words: list[str], dim: int, blocks: Iterator[Vect
 
 def _write_words(words: list[str], target: Path) -> None:
     """Write the names of a matrix's rows beside it, one per line."""
-    text = "".join(f"{word}\n" for word in words).encode()
-    _write(_check(target.with_suffix(".words.txt"), ".txt"), lambda file: file.write(text))
+    target = check_target(target.with_suffix(".words.txt"))
+    if word := next((word for word in words if "\n" in word), None):
+        raise InputError(f"{word!r} has a line feed, so it cannot be a line of {target}")
+    _write(target, "".join(f"{word}\n" for word in words))
 
 
-def _check(target: Path, *endings: str) -> Path:
-    """Refuse a file name that cannot be written."""
-    if target.suffix not in endings:
+def check_target(target: Path, *endings: str) -> Path:
+    """The name of a new file; InputError if there is such a file, or it has another ending."""
+    if endings and target.suffix not in endings:
         expected = " or ".join(endings)
         raise InputError(f"{target}: ends in {target.suffix or 'nothing'}, expected {expected}")
     if target.exists():
@@ -200,9 +202,9 @@ def _check(target: Path, *endings: str) -> Path:
     return target
 
 
-def _write(target: Path, write: Callable[[BinaryIO], object]) -> None:
+def _write(target: Path, content: str | Callable[[BinaryIO], object]) -> None:
     try:
-        write_atomically(target, write)
+        write_atomically(target, content)
     except OSError as error:
         raise OutputError(f"{target}: cannot be written ({error.strerror or error})") from None
 
@@ -214,18 +216,12 @@ def write_vectors(vectors: Vectors, target: Path | None) -> None:
         return
     check_table(target)
     write = _WRITERS[target.suffix]
-    try:
-        write_atomically(target, lambda file: write(vectors, file))
-    except OSError as error:
-        raise OutputError(f"{target}: cannot be written ({error.strerror or error})") from None
+    _write(target, lambda file: write(vectors, file))
 
 
 def check_table(target: Path) -> None:
     """Refuse a name that cannot be written to, before any work is done."""
-    if target.suffix not in _WRITERS:
-        raise InputError(f"{target}: ends in none of {', '.join(_WRITERS)}; give another name")
-    if target.exists():
-        raise InputError(f"{target}: exists already; delete it, or give another name")
+    check_target(target, *_WRITERS)
 
 
 def _write_npy(vectors: Vectors, file: BinaryIO) -> None:

@@ -21,7 +21,7 @@ from elmokit.batching import token_windows
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.fasta import Identifiers, Protein, count_proteins, read_fasta
-from elmokit.files import STDIN
+from elmokit.files import find_files
 from elmokit.formats.pretrained import Pretrained, stored_config
 from elmokit.inference_session import Layers, LayerSelection
 from elmokit.model.bilm import State
@@ -116,7 +116,8 @@ def embed_fasta(
     writer = HDF5Writer(
         Path(target), attributes, dtype=dtype, forget_sentences=True, identifiers=identifiers
     )
-    total = None if str(source) == STDIN else count_proteins(source, identifiers)
+    is_on_disk = all(file.can_be_read_again for file in find_files([str(source)]))
+    total = count_proteins(source, identifiers) if is_on_disk else None
     proteins: Iterable[Protein] = read_fasta(source)
     if carry:
         proteins = sorted(proteins, key=lambda protein: len(protein.sequence))

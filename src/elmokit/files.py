@@ -34,6 +34,11 @@ class TextFile:
         """The path as valid UTF-8, for messages and records."""
         return os.fsencode(self.path).decode("utf-8", "backslashreplace")
 
+    @property
+    def can_be_read_again(self) -> bool:
+        """Whether it is a file on disk, not stdin or a pipe."""
+        return self.path != STDIN and Path(self.path).is_file()
+
     @contextmanager
     def open(self) -> Iterator["TextReader"]:
         """The decompressed contents."""

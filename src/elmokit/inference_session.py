@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from elmokit.model.bilm import BiLM, State
 from elmokit.model.packed_linear import Precision
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.model_config import BiLMConfig, Direction
-from elmokit.pooling import Vectors
+from elmokit.pooling import LAYERS, Vectors
 from elmokit.process_memory import drop_mapped_pages
 from elmokit.threads import using_threads
 from elmokit.vocab import TokenIndexer
@@ -60,7 +60,7 @@ class InferenceSession:
         self._lock = RLock()
         self._reports_open = 0
         self._truncations_reported = 0
-        self._version: list[tuple[object, ...]] | None
+        self._version: list[tuple[object, ...]] | None = None
         self._pack_weights()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -91,8 +91,15 @@ class InferenceSession:
         with self.computing():
             if state is None:
                 state = self._start.rows(torch.zeros(len(sentences), dtype=torch.long))
-            return self._run(
-                sentences, state, boundaries=boundaries, layers=layers, directions=directions
+            types, words = index_words(sentences, boundaries=boundaries)
+            vectors = self._cache.vectors(types)
+            return self.bilm.run_lstms(
+                vectors,
+                torch.from_numpy(words).to(vectors.device),
+                state.to(vectors),
+                layers=layers,
+                directions=directions,
+                packed_weights=self._packed_weights,
             )
 
     def encode(self, words: Sequence[str]) -> Tensor:  # -> (words, dim)
@@ -149,15 +156,18 @@ class InferenceSession:
         )
 
     def _pack_weights(self) -> None:
-        version, self._version = self.bilm.version(), None  # interrupted, it will be done again
         self._cache.clear()
-        with self._inference_mode():
-            self._packed_weights = self.bilm.pack(self._precision)
-            drop_mapped_pages(self.bilm.lstms.parameters())
-            self._start = self.fresh_state(1)
+        try:
+            self._version = self.bilm.version()
+            with self._inference_mode():
+                self._packed_weights = self.bilm.pack(self._precision)
+                drop_mapped_pages(self.bilm.lstms.parameters())
+                self._start = self.fresh_state(1)
             for sentence in self._warm_up:
-                _, self._start = self._run([sentence], self._start)
-        self._version = version
+                _, self._start = self.run([sentence], self._start)
+        except BaseException:
+            self._version = None  # so that it is done again
+            raise
 
     @contextmanager
     def _inference_mode(self) -> Iterator[None]:
@@ -165,26 +175,6 @@ class InferenceSession:
         # Cached tensors must be ordinary ones, even where the caller is in inference mode.
         with torch.inference_mode(False), torch.no_grad(), using_threads(self._threads):
             yield
-
-    def _run(
-        self,
-        sentences: Sequence[Sequence[str]],
-        state: State,
-        *,
-        boundaries: bool = True,
-        layers: Sequence[int] | None = None,
-        directions: Sequence[Direction] | None = None,
-    ) -> tuple[Tensor, State]:
-        types, words = index_words(sentences, boundaries=boundaries)
-        vectors = self._cache.vectors(types)
-        return self.bilm.run_lstms(
-            vectors,
-            torch.from_numpy(words).to(vectors.device),
-            state.to(vectors),
-            layers=layers,
-            directions=directions,
-            packed_weights=self._packed_weights,
-        )
 
 
 class CarriedState:
@@ -233,36 +223,34 @@ class LayerSelection:
     ) -> "LayerSelection":
         """What the names and numbers stand for in a model of this shape."""
         top = config.num_layers
-        numbers: Sequence[int]
+        numbers: Sequence[int] = range(top + 1)
         combination: Literal["mean", "sum", "concat"] | ScalarMix | None = None
         if isinstance(layers, ScalarMix):
-            numbers, combination = range(top + 1), layers
+            combination = layers
             if len(layers.weights) != top + 1:
                 raise InputError(
                     f"a ScalarMix of {len(layers.weights)} layers, but the model has {top + 1}"
                 )
         elif isinstance(layers, str):
-            if layers not in ("all", "top", "mean", "sum", "concat"):
+            if layers not in LAYERS:
                 raise InputError(
-                    f"layers is {layers!r}, expected 'all', 'top', 'mean', 'sum', 'concat', a "
-                    "number, a list of numbers or a ScalarMix"
+                    f"layers is {layers!r}, expected {', '.join(map(repr, LAYERS))}, a number, a "
+                    "list of numbers or a ScalarMix"
                 )
-            numbers = [top] if layers == "top" else range(top + 1)
-            if layers == "mean" or layers == "sum" or layers == "concat":  # noqa: PLR1714  (mypy)
+            if layers == "top":
+                numbers = [top]
+            elif layers != "all":
                 combination = layers
         else:
-            numbers = (int(layers),) if isinstance(layers, Integral | int) else tuple(layers)
+            numbers = tuple(layers) if isinstance(layers, Iterable) else (layers,)
         for number in numbers:
             if not isinstance(number, Integral | int) or not -top - 1 <= number <= top:
                 raise InputError(f"layer {number!r} was asked for, but the model has 0 to {top}")
-        if directions == "both":
-            chosen = config.directions
-        elif directions in config.directions:
-            chosen = (directions,)
-        else:
+        if directions not in ("both", *config.directions):
             raise InputError(
                 f"directions is {directions!r}, but the model has {', '.join(config.directions)}"
             )
+        chosen = config.directions if directions == "both" else (directions,)
         numbers = tuple(int(number) % (top + 1) for number in numbers)
         return cls(numbers, chosen, boundaries, combination)
 
@@ -283,28 +271,22 @@ class LayerSelection:
 
     def combine(self, vectors: Vectors) -> Vectors:
         """The selected layers of a sentence, (layers, words, dim), as they come out."""
-        if self.combination is None:
-            return vectors
+        combined: Vectors = vectors
         if self.combination == "mean":
-            mean: Vectors = vectors.mean(0, keepdims=True)
-            return mean
-        if self.combination == "sum":
-            total: Vectors = vectors.sum(0, keepdims=True)
-            return total
-        if self.combination == "concat":
-            return np.concatenate([*vectors], 1)[None]
-        return _mixed(self.combination, vectors)[None]
+            combined = vectors.mean(0, keepdims=True)
+        elif self.combination == "sum":
+            combined = vectors.sum(0, keepdims=True)
+        elif self.combination == "concat":
+            combined = np.concatenate([*vectors], 1)[None]
+        elif self.combination is not None:
+            layers = torch.from_numpy(vectors).to(self.combination.weights.device)
+            mask = torch.ones(layers.shape[1], dtype=torch.bool, device=layers.device)
+            with torch.no_grad():
+                combined = self.combination(layers, mask).cpu().numpy()[None]
+        return combined
 
 
 _MAX_HASHES = 100_000
-
-
-@torch.no_grad()
-def _mixed(mix: ScalarMix, vectors: Vectors) -> Vectors:
-    layers = torch.from_numpy(vectors).to(mix.weights.device)
-    mask = torch.ones(layers.shape[1], dtype=torch.bool, device=layers.device)
-    mixed: Vectors = mix(layers, mask).cpu().numpy()
-    return mixed
 
 
 class WordCache:

@@ -48,8 +48,8 @@ class Score:
 class Perplexity:
     """How well words are predicted; a direction that the model does not have is None.
 
-    `words` counts words without marks; those among them that are not in the vocabulary are
-    `unknown`, and were predicted as `<UNK>`. `predictions` are those of one reader.
+    `words` counts words without sentence boundaries; those that are not in the vocabulary are
+    `unknown`, and were predicted as `<UNK>`. `predictions` are those of one direction.
     """
 
     forward: float | None
@@ -64,14 +64,14 @@ class Perplexity:
         words = unknown = predictions = 0
         forward: list[float] = []
         backward: list[float] = []
-        for found in scores:
-            words += len(found.words)
-            unknown += found.unknown
-            predictions += len(found.words) + 1
-            if found.forward is not None:
-                forward.append(found.forward.sum())
-            if found.backward is not None:
-                backward.append(found.backward.sum())
+        for score in scores:
+            words += len(score.words)
+            unknown += score.unknown
+            predictions += len(score.words) + 1
+            if score.forward is not None:
+                forward.append(score.forward.sum())
+            if score.backward is not None:
+                backward.append(score.backward.sum())
         if not predictions:
             raise InputError("no sentences were given, expected one or more to score")
 
@@ -83,16 +83,15 @@ class Perplexity:
     @property
     def average(self) -> float:
         """The mean of the directions' perplexities, as the paper reports."""
-        found = self._found()
-        return sum(found) / len(found)
+        return sum(self._directions) / len(self._directions)
 
     @property
     def geometric_mean(self) -> float:
         """That of the mean loss of the directions, their geometric mean, as bilm-tf reports."""
-        found = self._found()
-        return math.exp(sum(map(math.log, found)) / len(found))
+        return math.exp(sum(map(math.log, self._directions)) / len(self._directions))
 
-    def _found(self) -> list[float]:
+    @property
+    def _directions(self) -> list[float]:
         return [p for p in (self.forward, self.backward) if p is not None]
 
 

@@ -82,17 +82,13 @@ class MosesTokenizer:
     """
 
     def __init__(self, language: str = "en") -> None:
-        self._sacremoses = _Sacremoses(language)
-        self._chunks = _ChunkTokenizer(self._sacremoses.tokenize, self._sacremoses.rules)
+        self._chunks = _ChunkTokenizer(_Sacremoses(language))
         self._sentences = _SentenceSplitter(language)
 
     def tokenize(self, sentence: str) -> list[str]:
-        """The words of one sentence."""
-        words = self._chunks.tokenize(sentence)
-        return self._sacremoses.tokenize(sentence) if words is None else words
+        return self._chunks.tokenize(sentence)
 
     def split_sentences(self, text: str) -> list[str]:
-        """The sentences of a text; a blank line ends a sentence too."""
         return self._sentences.split(text)
 
 
@@ -104,11 +100,9 @@ class WhitespaceTokenizer:
     """
 
     def tokenize(self, sentence: str) -> list[str]:
-        """The words of one sentence."""
         return split_on_whitespace(sentence)
 
     def split_sentences(self, text: str) -> list[str]:
-        """The lines that are not blank."""
         return [line for line in text.split("\n") if line.strip(" \t\r")]
 
 
@@ -117,11 +111,9 @@ class CharacterTokenizer:
     """Every character is a word, white space is dropped; a sentence ends as in `jieba`."""
 
     def tokenize(self, sentence: str) -> list[str]:
-        """The characters of one sentence."""
         return [character for character in sentence if not character.isspace()]
 
     def split_sentences(self, text: str) -> list[str]:
-        """The sentences of a text; a line ends a sentence too."""
         return _split_chinese_sentences(text)
 
 
@@ -139,11 +131,9 @@ class JiebaTokenizer:
         self._cut: Callable[[str], list[str]] = rjieba.cut
 
     def tokenize(self, sentence: str) -> list[str]:
-        """The words of one sentence."""
         return [word for word in self._cut(sentence) if not word.isspace()]
 
     def split_sentences(self, text: str) -> list[str]:
-        """The sentences of a text; a line ends a sentence too."""
         return _split_chinese_sentences(text)
 
 
@@ -163,11 +153,9 @@ class ICUTokenizer:
         self._sentences: Callable[[str, str], Iterable[str]] = breakers.SentenceBreaker
 
     def tokenize(self, sentence: str) -> list[str]:
-        """The words of one sentence."""
         return [word for word in self._words(sentence, _ROOT_LOCALE) if not word.isspace()]
 
     def split_sentences(self, text: str) -> list[str]:
-        """The sentences of a text; a line ends a sentence too."""
         sentences = (sentence.strip() for sentence in self._sentences(text, _ROOT_LOCALE))
         return [sentence for sentence in sentences if sentence]
 
@@ -187,41 +175,27 @@ def split_on_whitespace(text: str) -> list[str]:
     return re.findall("[^ \t\r\n]+", text)
 
 
-@dataclass(frozen=True)
-class _MosesRules:
-    """What Moses' rules for a language need to know about characters and words."""
-
-    alphanumeric: str  # letters and digits, as the inside of a [class]
-    lower_case: frozenset[str]
-    abbreviations: frozenset[str]  # a full stop after one belongs to it
-    abbreviations_before_numbers: frozenset[str]  # it does only before a number
-    stops_enter_quotes: bool  # `".` becomes `."`, as in English
-    stops_leave_quotes: bool  # `."` becomes `".`, as in German, if something follows
-
-
 class _Sacremoses:
-    """The tokenizer of sacremoses: one substitution after another over the whole sentence."""
+    """sacremoses for a language: one substitution after another over the whole sentence."""
 
     def __init__(self, language: str) -> None:
         import sacremoses  # noqa: PLC0415  takes half a second; other tokenizers do without
 
         self._normalizer = sacremoses.MosesPunctNormalizer(lang=language)
-        self._tokenizer = sacremoses.MosesTokenizer(lang=language)
-        before_numbers = frozenset(self._tokenizer.NUMERIC_ONLY_PREFIXES)
-        self.rules = _MosesRules(
-            alphanumeric=self._tokenizer.IsAlnum,
-            lower_case=frozenset(self._tokenizer.IsLower),
-            abbreviations=frozenset(self._tokenizer.NONBREAKING_PREFIXES) - before_numbers,
-            abbreviations_before_numbers=before_numbers,
-            stops_enter_quotes=language == "en",
-            stops_leave_quotes=language in ("de", "es", "fr"),
+        self._tokenizer = tokenizer = sacremoses.MosesTokenizer(lang=language)
+        self.alphanumeric: str = tokenizer.IsAlnum  # letters and digits, inside of a [class]
+        self.lower_case = frozenset[str](tokenizer.IsLower)
+        # A full stop belongs to the abbreviation before it, to these only before a number.
+        self.abbreviations_before_numbers = frozenset[str](tokenizer.NUMERIC_ONLY_PREFIXES)
+        self.abbreviations = (
+            frozenset[str](tokenizer.NONBREAKING_PREFIXES) - self.abbreviations_before_numbers
         )
+        self.stops_enter_quotes = language == "en"  # `".` becomes `."`
+        self.stops_leave_quotes = language in ("de", "es", "fr")  # `."` becomes `".` before more
 
     def tokenize(self, sentence: str) -> list[str]:
-        """The words of one sentence."""
-        words: list[str] = self._tokenizer.tokenize(
-            self._normalizer.normalize(sentence), escape=False
-        )
+        normalized = self._normalizer.normalize(sentence)
+        words: list[str] = self._tokenizer.tokenize(normalized, escape=False)
         return words
 
 
@@ -243,20 +217,23 @@ class _ChunkTokenizer:
     _NORMALIZED = str.maketrans({**dict.fromkeys("„“”«»", '"'), "–": "-", "—": " - "})
     _CACHE_SIZE, _LONGEST_CACHED = 2**17, 64  # chunks, characters
 
-    def __init__(self, tokenize: Callable[[str], list[str]], rules: _MosesRules) -> None:
-        self._tokenize, self._rules = tokenize, rules
+    def __init__(self, moses: _Sacremoses) -> None:
+        self._moses = moses
         self._inner_cache: dict[str, _ChunkWords] = {}
         self._last_cache: dict[str, _ChunkWords] = {}
         self._plain = re.compile(r"([^\s\0-\37.,'`´‘‚’…]+)([,.]?)")
-        self._word = re.compile(rf"[{rules.alphanumeric}\-]+|\S")
-        self._has_letters = re.compile(rf"[{rules.alphanumeric}\-]")
+        self._word = re.compile(rf"[{moses.alphanumeric}\-]+|\S")
+        self._has_letters = re.compile(rf"[{moses.alphanumeric}\-]")
         self._ambiguous = re.compile(
             r"""[\0-\37]|^\s|\s$|\($|^["„“”«»][,.]"""
-            + (rf"|\.[^{rules.alphanumeric}]+$" if rules.stops_leave_quotes else "")
+            + (rf"|\.[^{moses.alphanumeric}]+$" if moses.stops_leave_quotes else "")
         )
 
-    def tokenize(self, sentence: str) -> _ChunkWords:
-        """The words of a sentence, or None where only sacremoses can tell."""
+    def tokenize(self, sentence: str) -> list[str]:
+        words = self._tokenize_chunks(sentence)
+        return self._moses.tokenize(sentence) if words is None else words
+
+    def _tokenize_chunks(self, sentence: str) -> _ChunkWords:
         *inner, last = sentence.split(" ")
         cache, words = self._inner_cache, list[str]()
         for following, chunk in enumerate(inner, 1):
@@ -279,7 +256,7 @@ class _ChunkTokenizer:
 
     def _stand_in(self, chunk: str) -> str:
         """A word that, after a full stop, has the same effect as this chunk."""
-        if chunk[:1] in self._rules.lower_case:
+        if chunk[:1] in self._moses.lower_case:
             return "a"
         return "0" if "0" <= chunk[:1] <= "9" else "A"
 
@@ -298,8 +275,8 @@ class _ChunkTokenizer:
         if (plain := self._plain.fullmatch(chunk)) and "MULTI" not in chunk:
             return self._split_plain(plain[1].translate(self._NORMALIZED), plain[2], following)
         if following:
-            return self._tokenize(f"A {chunk} {following}")[1:-1]
-        return self._tokenize(f"A {chunk}")[1:]
+            return self._moses.tokenize(f"A {chunk} {following}")[1:-1]
+        return self._moses.tokenize(f"A {chunk}")[1:]
 
     def _split_plain(self, body: str, end: str, following: str) -> list[str]:
         """The words of a chunk that has stops and commas only at its end, and no apostrophe.
@@ -307,7 +284,7 @@ class _ChunkTokenizer:
         A run of letters, digits and hyphens is a word, and so is every other character.
         """
         after_end: list[str] = []
-        if end and body[-1] == '"' and self._rules.stops_enter_quotes:
+        if end and body[-1] == '"' and self._moses.stops_enter_quotes:
             body, after_end, following = body[:-1], ['"'], '"'
         words: list[str] = self._word.findall(body)
         if end == "." and not body[-1].isspace() and self._keeps_stop(words[-1], following):
@@ -319,9 +296,9 @@ class _ChunkTokenizer:
     def _keeps_stop(self, word: str, following: str) -> bool:
         """Whether `word.` stays one word; it never does without letters or digits."""
         return self._has_letters.match(word) is not None and (
-            word in self._rules.abbreviations
+            word in self._moses.abbreviations
             or following == "a"
-            or (following == "0" and word in self._rules.abbreviations_before_numbers)
+            or (following == "0" and word in self._moses.abbreviations_before_numbers)
         )
 
 
@@ -346,7 +323,6 @@ class _SentenceSplitter:
         self._abbreviations = {word for word in listed if "#NUMERIC_ONLY#" not in word}
 
     def split(self, text: str) -> list[str]:
-        """The sentences of a text; a blank line ends a sentence too."""
         sentences = []
         for paragraph in re.split(r"\n\s*\n", text):
             start = 0

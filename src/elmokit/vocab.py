@@ -107,6 +107,7 @@ class CharacterIndexer:
     NUM_CHARACTERS = 262
     # A byte b has the id b + 1; then sentence and word boundaries, and the padding character.
     BEGIN_SENTENCE, END_SENTENCE, BEGIN_WORD, END_WORD, PAD = 257, 258, 259, 260, 261
+    _BOUNDARIES = {SENTENCE_BEGIN: BEGIN_SENTENCE, SENTENCE_END: END_SENTENCE}
 
     def __init__(self, max_characters: int = 50) -> None:
         self.max_characters = max_characters
@@ -118,7 +119,8 @@ class CharacterIndexer:
     def encode(self, words: Sequence[str]) -> tuple[Ids, int]:
         """Rows of ids, (words, max_characters), and how many words were truncated."""
         max_bytes = self.max_characters - 2
-        encoded = [word.encode("utf-8", "ignore") for word in words]
+        # A boundary has an id instead of bytes.
+        encoded = [b"" if w in self._BOUNDARIES else w.encode("utf-8", "ignore") for w in words]
         full_lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         lengths = np.minimum(full_lengths, max_bytes)
         num_truncated = int((full_lengths > max_bytes).sum())
@@ -133,8 +135,8 @@ class CharacterIndexer:
         )
         rows[np.arange(len(words)), lengths + 1] = self.END_WORD
         for row, word in enumerate(words):
-            if word in (SENTENCE_BEGIN, SENTENCE_END):
-                rows[row] = self._boundary(word)
+            if word in self._BOUNDARIES:
+                rows[row, 1:3] = self._BOUNDARIES[word], self.END_WORD
         return rows, num_truncated
 
     def truncated(self, word: str) -> str | None:
@@ -144,18 +146,11 @@ class CharacterIndexer:
     def decode(self, row: npt.ArrayLike) -> str:
         """The word that a row of ids stands for, as far as it was not truncated."""
         ids = np.asarray(row)
-        if self.BEGIN_SENTENCE in ids:
-            return SENTENCE_BEGIN
-        if self.END_SENTENCE in ids:
-            return SENTENCE_END
+        for boundary, boundary_id in self._BOUNDARIES.items():
+            if boundary_id in ids:
+                return boundary
         characters = ids[(ids > 0) & (ids <= 256)] - 1
         return characters.astype(np.uint8).tobytes().decode("utf-8", "replace")
-
-    def _boundary(self, word: str) -> Ids:
-        row = np.full(self.max_characters, self.PAD, np.int64)
-        boundary = self.BEGIN_SENTENCE if word == SENTENCE_BEGIN else self.END_SENTENCE
-        row[:3] = self.BEGIN_WORD, boundary, self.END_WORD
-        return row
 
 
 class WordIndexer:

@@ -15,56 +15,51 @@ from elmokit.threads import using_threads
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN
 
 
-def next_words(
+def predict_words(
     scorer: Scorer,
     sentences: Sequence[Sequence[str]],
+    direction: Direction,
     *,
     k: int = 10,
     special_tokens: bool = False,
     carry: bool = False,
 ) -> list[Prediction]:
-    """The k most probable words after those of the last sentence; `</S>` is its end.
+    """The k most probable words after the last sentence (backward: before the first one).
 
-    With `carry` the sentences before it come first, as running text. `<UNK>` and `<S>` are left out
-    unless `special_tokens` is set; the probabilities of the others stay as they are, so that all
-    words, with those left out, sum to 1.
+    `</S>` (backward: `<S>`) is the end of the sentence. With `carry` the sentences before the last
+    come first, as running text. `<UNK>` and the boundary that starts a sentence are left out unless
+    `special_tokens` is set; the probabilities of the others stay as they are, so that all words,
+    with those left out, sum to 1.
     """
-    return _predict(scorer, sentences, "forward", k=k, special_tokens=special_tokens, carry=carry)
+    purpose = f"predicting {'next' if direction == 'forward' else 'previous'} words"
+    scorer.check_direction(direction, purpose)
+    with scorer.session.reporting_truncated_words():
+        hidden, _ = _run_context(scorer, sentences, direction, carry=carry)
+    log_probabilities = scorer.log_probabilities(hidden)[0]  # (words,)
+    if not special_tokens:
+        excluded = scorer.known_ids([UNKNOWN, START_TOKEN[direction]])
+        log_probabilities[excluded] = -torch.inf
+    return _most_probable(scorer, log_probabilities, k)
 
 
-def previous_words(
-    scorer: Scorer, sentences: Sequence[Sequence[str]], *, k: int = 10, special_tokens: bool = False
-) -> list[Prediction]:
-    """The k most probable words before those of the first sentence; `<S>` is its beginning.
-
-    `<UNK>` and `</S>` are left out unless `special_tokens` is set, as in `next_words`.
-    """
-    return _predict(scorer, sentences, "backward", k=k, special_tokens=special_tokens, carry=False)
-
-
-def run_context(
-    scorer: Scorer, sentences: Sequence[Sequence[str]], direction: Direction, *, carry: bool
+def _run_context(
+    scorer: Scorer, sentences: Sequence[Sequence[str]], direction: Direction, *, carry: bool = False
 ) -> tuple[Tensor, State]:
     """The top of an LSTM after the words of a text, (1, dim), and its state.
 
     Forward that is after the last word, backward before the first.
     """
-    text = [*sentences] or [[]]
+    text, start = [*sentences] or [[]], START_TOKEN[direction]
     if direction == "backward":
         # In training, the state carried into a sentence came from the one before it, and none is
         # known here.
-        row = [*text[0], START_TOKEN[direction]]
+        row = [*text[0], start]
     else:
-        row = [w for s in (text if carry else text[-1:]) for w in (START_TOKEN[direction], *s)]
+        row = [word for sentence in (text if carry else text[-1:]) for word in (start, *sentence)]
     return scorer.run_rows([row], None, direction)
 
 
-def excluded_ids(scorer: Scorer, direction: Direction) -> list[int]:
-    """The ids of tokens that are never wanted: `<UNK>`, and the one that starts a sentence."""
-    return scorer.known_ids([UNKNOWN, START_TOKEN[direction]])
-
-
-def most_probable(scorer: Scorer, log_probabilities: Tensor, k: int) -> list[Prediction]:
+def _most_probable(scorer: Scorer, log_probabilities: Tensor, k: int) -> list[Prediction]:
     """The k most probable words in order; of equals, the one first in the vocabulary."""
     if k < 1:
         raise InputError(f"k is {k}, expected 1 or more words")
@@ -75,25 +70,6 @@ def most_probable(scorer: Scorer, log_probabilities: Tensor, k: int) -> list[Pre
         for value, row in zip(values[:k], rows[:k], strict=True)
         if value > -torch.inf
     ]
-
-
-def _predict(
-    scorer: Scorer,
-    sentences: Sequence[Sequence[str]],
-    direction: Direction,
-    *,
-    k: int,
-    special_tokens: bool,
-    carry: bool,
-) -> list[Prediction]:
-    purpose = f"predicting {'next' if direction == 'forward' else 'previous'} words"
-    scorer.check_direction(direction, purpose)
-    with scorer.session.reporting_truncated_words():
-        hidden, _ = run_context(scorer, sentences, direction, carry=carry)
-    log_probabilities = scorer.log_probabilities(hidden)[0]  # (words,)
-    if not special_tokens:
-        log_probabilities[excluded_ids(scorer, direction)] = -torch.inf
-    return most_probable(scorer, log_probabilities, k)
 
 
 GAP = "___"
@@ -168,16 +144,13 @@ def _fill_from_one_side(scorer: Scorer, filled: list[str], gaps: list[int]) -> N
     """Fill each gap with the most probable word of one LSTM, after the gaps before it."""
     direction = scorer.directions[0]
     for gap in gaps if direction == "forward" else reversed(gaps):
-        filled[gap] = most_probable(scorer, _from_one_side(scorer, filled, gap, direction), 1)[
-            0
-        ].word
+        log_probabilities = _from_one_side(scorer, filled, gap, direction)
+        filled[gap] = _most_probable(scorer, log_probabilities, 1)[0].word
 
 
 def _fill_gap(scorer: Scorer, filled: list[str], gap: int, tried: int) -> list[Prediction]:
     sides = [_from_one_side(scorer, filled, gap, direction) for direction in scorer.directions]
-    words = [
-        prediction.word for prediction in most_probable(scorer, torch.stack(sides).sum(0), tried)
-    ]
+    words = [word for word, _ in _most_probable(scorer, torch.stack(sides).sum(0), tried)]
     candidates = [[*filled[:gap], word, *filled[gap + 1 :]] for word in words]
     scores = [scored.log_probability for scored in score(scorer, candidates)]
     shares = torch.tensor(scores, dtype=torch.float64).softmax(0)
@@ -189,11 +162,8 @@ def _from_one_side(
     scorer: Scorer, filled: list[str], gap: int, direction: Direction
 ) -> Tensor:  # -> (words,)
     """The logarithm of each word's probability in a gap, -inf for special tokens."""
-    if direction == "forward":
-        row = [START_TOKEN[direction], *filled[:gap]]
-    else:
-        row = [*filled[gap + 1 :], START_TOKEN[direction]]
-    hidden, _ = scorer.run_rows([row], None, direction)
+    side = filled[:gap] if direction == "forward" else filled[gap + 1 :]
+    hidden, _ = _run_context(scorer, [side], direction)
     log_probabilities = scorer.log_probabilities(hidden)[0]
     log_probabilities[scorer.known_ids([UNKNOWN, SENTENCE_BEGIN, SENTENCE_END])] = -torch.inf
     return log_probabilities
@@ -218,10 +188,17 @@ def sample(
     boundary or after `max_words` new words. The k-th sample of a seed is the same however many are
     drawn.
     """
-    _check(samples=samples, temperature=temperature, top_k=top_k, max_words=max_words)
+    if samples < 1:
+        raise InputError(f"samples is {samples}, expected 1 or more")
+    if not 0 <= temperature < float("inf"):
+        raise InputError(f"temperature is {temperature}, expected 0 or a positive number")
+    if top_k is not None and top_k < 1:
+        raise InputError(f"top_k is {top_k}, expected 1 or more, or None for all words")
+    if max_words < 1:
+        raise InputError(f"max_words is {max_words}, expected 1 or more")
     scorer.check_direction(direction, f"drawing words {direction}")
     with scorer.session.reporting_truncated_words():
-        hidden, state = run_context(scorer, sentences, direction, carry=carry)
+        hidden, state = _run_context(scorer, sentences, direction, carry=carry)
     copies = torch.zeros(samples, dtype=torch.long)
     hidden, state = hidden[copies], state.rows(copies)
     active = torch.arange(samples)  # the samples that have not ended
@@ -229,7 +206,7 @@ def sample(
     seeds = torch.randint(2**62, (samples,), generator=first).tolist()
     generators = [torch.Generator().manual_seed(own) for own in seeds]
     drawn: list[list[str]] = [[] for _ in range(samples)]
-    excluded = excluded_ids(scorer, direction)
+    excluded = scorer.known_ids([UNKNOWN, START_TOKEN[direction]])
     for step in range(max_words):
         probabilities = _probabilities(
             scorer.log_probabilities(hidden), excluded, temperature, top_k
@@ -250,10 +227,8 @@ def sample(
         )
         active = active[rows]
     if direction == "forward":
-        begun = list(sentences[-1]) if sentences else []
-        return [[*begun, *words] for words in drawn]
-    begun = list(sentences[0]) if sentences else []
-    return [[*reversed(words), *begun] for words in drawn]
+        return [[*(sentences[-1] if sentences else ()), *words] for words in drawn]
+    return [[*reversed(words), *(sentences[0] if sentences else ())] for words in drawn]
 
 
 def _probabilities(
@@ -269,14 +244,3 @@ def _probabilities(
         logits = torch.full_like(logits, -torch.inf).scatter_(1, ids, values)
     largest = logits.amax(1, keepdim=True)  # subtracted first: no temperature is too small then
     return ((logits - largest) / temperature).softmax(1)
-
-
-def _check(*, samples: int, temperature: float, top_k: int | None, max_words: int) -> None:
-    if samples < 1:
-        raise InputError(f"samples is {samples}, expected 1 or more")
-    if not 0 <= temperature < float("inf"):
-        raise InputError(f"temperature is {temperature}, expected 0 or a positive number")
-    if top_k is not None and top_k < 1:
-        raise InputError(f"top_k is {top_k}, expected 1 or more, or None for all words")
-    if max_words < 1:
-        raise InputError(f"max_words is {max_words}, expected 1 or more")
