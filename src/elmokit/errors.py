@@ -1,13 +1,14 @@
 """The exceptions of elmokit.
 
     ElmokitError
-    ├── ConfigError(ValueError)       settings of a model or a run that are out of range or unknown
-    ├── FormatError(ValueError)       a file that is damaged, or of another kind than expected
-    ├── InputError(ValueError)        text or arguments that cannot be used
-    ├── OutputError(OSError)          a result that cannot be written
-    ├── NumericError(ArithmeticError) a NaN or an infinity
-    ├── RankError(ConnectionError)    another process of a distributed run has failed
-    └── ServiceError(ConnectionError) a service that refuses a request, or cannot answer it now
+    ├── ConfigError(ValueError)        settings of a model or a run that are out of range or unknown
+    ├── FormatError(ValueError)        a file that is damaged, or of another kind than expected
+    ├── InputError(ValueError)         text or arguments that cannot be used
+    ├── OutputError(OSError)           a result that cannot be written
+    ├── NumericError(ArithmeticError)  a NaN or an infinity
+    ├── DownloadError(ConnectionError) a file that cannot be downloaded, or not as it was published
+    ├── RankError(ConnectionError)     another process of a distributed run has failed
+    └── ServiceError(ConnectionError)  a service that refuses a request, or cannot answer it now
 
 A message says where, what was found, what was expected, and what to do.
 """
@@ -37,6 +38,10 @@ class OutputError(ElmokitError, OSError):
 
 class NumericError(ElmokitError, ArithmeticError):
     """A NaN or an infinity."""
+
+
+class DownloadError(ElmokitError, ConnectionError):
+    """A file that cannot be downloaded, or not as it was published."""
 
 
 class RankError(ElmokitError, ConnectionError):

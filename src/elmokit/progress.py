@@ -53,7 +53,7 @@ class Progress:
         """So much more is done."""
         self.update(self._done + count, words=words)
 
-    def update(self, done: int, *, words: int) -> None:
+    def update(self, done: int, *, words: int = 0) -> None:
         """So much is done in all, with so many more words."""
         self._done = done
         self._words += words
@@ -71,15 +71,28 @@ class Progress:
 
     def _write(self, end: str) -> None:
         seconds = time.monotonic() - self._started
-        line = f"{self._done:,} {self._unit}"
-        if self._total is not None:
-            line = f"{self._done:,} of {self._total:,} {self._unit}"
-        line += f", {self._words / max(seconds, 1e-9):,.0f} words/s"
+        line = self._describe(max(seconds, 1e-9))
         if self._total is not None and self._done_before < self._done < self._total:
             left = seconds * (self._total - self._done) / (self._done - self._done_before)
             line += f", {duration(left)} left"
         sys.stderr.write(f"\r{line}\033[K{end}" if self._terminal else line + end)
         sys.stderr.flush()
+
+    def _describe(self, seconds: float) -> str:
+        line = f"{self._done:,} {self._unit}"
+        if self._total is not None:
+            line = f"{self._done:,} of {self._total:,} {self._unit}"
+        return line + f", {self._words / seconds:,.0f} words/s"
+
+
+class DownloadProgress(Progress):
+    """Progress in bytes."""
+
+    def _describe(self, seconds: float) -> str:
+        line = f"downloaded {self._done / 1e6:,.1f}"
+        if self._total is not None:
+            line += f" of {self._total / 1e6:,.1f}"
+        return line + f" MB, {(self._done - self._done_before) / 1e6 / seconds:,.1f} MB/s"
 
 
 def duration(seconds: float) -> str:
