@@ -1,4 +1,5 @@
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,9 @@ settings.load_profile("elmokit")
 # One thread for each worker of pytest-xdist, and for what is not elmokit's own. Tests of threads
 # ask for more.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Nothing is downloaded, and no model that the user has downloaded is found.
+os.environ["ELMOKIT_OFFLINE"] = "1"
+os.environ["ELMOKIT_CACHE"] = tempfile.mkdtemp()
 torch.set_num_threads(1)
 
 SHARED = Path(os.environ.get("ELMOKIT_SHARED", Path(__file__).parents[2] / "shared"))

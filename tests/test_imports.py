@@ -11,7 +11,7 @@ LAYERS = [
     {"errors"},
     {
         "model_config", "toml_settings", "files", "fasta", "atomic", "process_memory", "progress",
-        "language_model_results", "threads",
+        "language_model_results", "threads", "file_download", "catalogue",
     },
     {"tokenizers", "vocab", "batching"},
     {"model"},
@@ -28,16 +28,18 @@ LAYERS = [
 INDEPENDENT = LAYERS[7]  # these packages do not import each other
 THIRD_PARTIES = {
     "faiss": {"search"},
+    "filelock": {"catalogue"},
     "anyio": {"server"},
     "fastapi": {"server"},
     "fastapi_offline": {"server"},
     "google_crc32c": {"formats"},
     "h5py": {"formats", "file_embedding"},
-    "httpx": {"server"},
+    "httpx": {"file_download", "server"},
     "matplotlib": {"plots"},
     "openTSNE": {"pca_tsne"},
     "orjson": {"server"},
     "pgvector": {"search"},
+    "platformdirs": {"catalogue"},
     "prometheus_client": {"server"},
     "psycopg": {"search"},
     "sacremoses": {"tokenizers"},

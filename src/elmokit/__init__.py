@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from elmokit.batching import Batch as Batch
+    from elmokit.catalogue import PublishedModel as PublishedModel
+    from elmokit.catalogue import download as download
+    from elmokit.catalogue import models as models
     from elmokit.embedder import Embedder as Embedder
     from elmokit.embedder import LoadOptions as LoadOptions
     from elmokit.embedder import load as load
     from elmokit.errors import ConfigError as ConfigError
+    from elmokit.errors import DownloadError as DownloadError
     from elmokit.errors import ElmokitError as ElmokitError
     from elmokit.errors import FormatError as FormatError
     from elmokit.errors import InputError as InputError
@@ -51,9 +55,11 @@ __version__ = "0.2.0"
 
 _NAMES_OF = {
     "batching": ["Batch"],
+    "catalogue": ["PublishedModel", "download", "models"],
     "embedder": ["Embedder", "LoadOptions", "load"],
     "errors": [
         "ConfigError",
+        "DownloadError",
         "ElmokitError",
         "FormatError",
         "InputError",

@@ -61,10 +61,12 @@ def load(
     tokens_per_batch: int = 4096,
     cache_bytes: int = 2**28,
     threads: int | None = None,
+    offline: bool = False,
 ) -> "Embedder":
-    """A model ready to embed: from a folder, a zip, or an options and a weights file.
+    """A model ready to embed: a published one by its name, a folder, an archive, or two files.
 
-    Without a source it is the English model in the package. LoadOptions explains the options.
+    Without a source it is the English model in the package. `elmokit.models` lists the names; a
+    model is downloaded at its first use. LoadOptions explains the options.
     """
     return LoadOptions(
         source,
@@ -76,6 +78,7 @@ def load(
         tokens_per_batch=tokens_per_batch,
         cache_bytes=cache_bytes,
         threads=threads,
+        offline=offline,
     ).load()
 
 
@@ -91,7 +94,8 @@ class LoadOptions:
 
     `precision` is that of the LSTMs' weights on a CPU; `half` and `int8` are faster, not exact.
     `tokens_per_batch` bounds what is computed together, `cache_bytes` the cache of word vectors.
-    `threads` is how many may compute; None for one per CPU that the process may use.
+    `threads` is how many may compute; None for one per CPU that the process may use. `offline`
+    forbids to download the model, as the environment variable ELMOKIT_OFFLINE=1 does.
     """
 
     source: str | Path | None = None
@@ -103,6 +107,7 @@ class LoadOptions:
     tokens_per_batch: int = 4096
     cache_bytes: int = 2**28
     threads: int | None = None
+    offline: bool = False
 
     def __post_init__(self) -> None:
         if self.state not in ("zero", "carry", "warm"):
@@ -118,7 +123,9 @@ class LoadOptions:
 
     def load(self) -> "Embedder":
         """The model, ready to embed."""
-        pretrained = formats.load(self.source, self.weights, tokenizer=self.tokenizer)
+        pretrained = formats.load(
+            self.source, self.weights, tokenizer=self.tokenizer, offline=self.offline
+        )
         name = "the English model" if self.source is None else str(self.source)
         return Embedder(pretrained, self, name=name)
 

@@ -19,10 +19,10 @@ from typed import TEXT, WAYS, failed, given_by, succeeded
 
 ELMO = Path(sys.executable).with_name("elmo")
 COMMANDS = [
-    "embed", "encode", "score", "evaluate", "predict", "info", "convert", "export", "prepare",
-    "pretrain", "train", "train ner", "apply", "layer-weights", "probe", "wsd", "index build",
-    "index add", "index delete", "index info", "search", "plot contexts", "plot similarity",
-    "plot layer-weights", "plot training", "serve",
+    "embed", "encode", "score", "evaluate", "predict", "models", "download", "info", "convert",
+    "export", "prepare", "pretrain", "train", "train ner", "apply", "layer-weights", "probe", "wsd",
+    "index build", "index add", "index delete", "index info", "search", "plot contexts",
+    "plot similarity", "plot layer-weights", "plot training", "serve",
 ]  # fmt: skip
 
 

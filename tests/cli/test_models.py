@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import elmokit
+from faulty_server import faulty_server
 from typed import failed, succeeded
 
 
@@ -59,3 +60,58 @@ def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
     failed(elmo("export", "softmax", "-m", folder), "name the file to write", code=2)
     failed(elmo("export", "nothing", "-o", tmp_path / "x"), "nothing", code=2)
     failed(elmo("export", "softmax", text, "-o", tmp_path / "x.npy"), "needs no INPUT", code=2)
+
+
+def test_models_lists_and_searches_published_models(elmo):
+    header, *rows = succeeded(elmo("models")).splitlines()
+    assert header.split() == ["name", "language", "size", "here", "description"]
+    assert len(rows) >= 90
+    english = next(row for row in rows if row.startswith("english "))
+    assert english.split()[:3] == ["english", "English", "yes"]
+    original = next(row for row in rows if row.startswith("original "))
+    assert original.split()[:5] == ["original", "English", "374", "MB", "1"]
+    assert "manylangs-zh " in succeeded(elmo("models", "chinese"))
+    by_language = succeeded(elmo("models", "--language", "german", "--json"))
+    assert "de-tsystems" in [model["name"] for model in json.loads(by_language)]
+    failed(elmo("models", "klingon"), "no model fits; elmo models without words lists all")
+
+
+def test_models_shows_all_about_one(elmo):
+    shown = succeeded(elmo("models", "Elmo-Small"))
+    for line in (
+        "name            small",
+        "aliases         elmo-small, en-small, elmo_2x1024",
+        "licence         not stated",
+        "tokenizer       moses",
+        "layers          3",
+        "bytes           54,402,456",
+        "citation        Peters et al.: Deep contextualized word representations. NAACL 2018",
+        "addresses       https://allennlp.s3.amazonaws.com/models/elmo/2x1024_128",
+        "                https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/2x1024_128",
+    ):
+        assert f"{line}" in shown, line
+    assert "here" not in shown
+    model = json.loads(succeeded(elmo("models", "small", "--json")))
+    assert (model["name"], model["here"], model["language"]) == ("small", None, ["English"])
+
+
+def test_download_and_every_command_take_names(elmo, folder, text, tmp_path, monkeypatch):
+    with faulty_server() as server:
+        for name in ("options.json", "weights.hdf5"):
+            server.files[f"/medium/{name}"] = (folder / name).read_bytes()
+        monkeypatch.setenv("ELMOKIT_MIRROR", server.url)
+        monkeypatch.setenv("ELMOKIT_CACHE", str(tmp_path / "cache"))
+        failed(elmo("download", "medium"), "medium: not on this machine, and offline mode is on")
+        monkeypatch.setenv("ELMOKIT_OFFLINE", "")
+        failed(elmo("embed", text, "x", "-m", "medium", "--offline"), "offline mode is on; put")
+        target = tmp_path / "cache" / "medium"
+        assert succeeded(elmo("download", "medium", "english")) == (
+            f"medium: {target}\nenglish: {elmokit.formats.ENGLISH}\n"
+        )
+    fingerprint = elmokit.load(folder).pretrained.fingerprint()
+    assert fingerprint in succeeded(elmo("info", "medium"))
+    assert fingerprint in succeeded(elmo("info", "--model", "elmo-medium", "--offline"))
+    succeeded(elmo("convert", "medium", tmp_path / "ours", "--offline"))
+    assert elmokit.load(tmp_path / "ours").pretrained.fingerprint() == fingerprint
+    failed(elmo("info", "mediun"), "mediun: no such file or folder, and no model of that name; did")
+    failed(elmo("download", "mediun"), "did you mean medium")

@@ -353,9 +353,9 @@ def test_without_state_an_embedder_repeats_itself(files):
     np.testing.assert_array_equal(embedder.embed_sentence(["a"]), embedder.embed_sentence(["a"]))
 
 
-def test_the_default_urls_explain_how_to_get_the_files(monkeypatch):
+def test_the_default_addresses_stand_for_the_published_original(monkeypatch):
     monkeypatch.delenv("ELMOKIT_MODELS", raising=False)
-    with pytest.raises(elmokit.FormatError, match=r"nothing is downloaded here.*ELMOKIT_MODELS"):
+    with pytest.raises(elmokit.DownloadError, match=r"original: not on this machine, and offline"):
         ElmoEmbedder()
 
 

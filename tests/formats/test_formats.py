@@ -120,17 +120,6 @@ def test_a_missing_path_is_refused(tmp_path):
     refused("nothing: no such file or folder", tmp_path / "nothing")
 
 
-def test_a_url_is_not_downloaded():
-    address = "https://example.org/elmo/options.json"
-    refused("nothing is downloaded here; download the file, then give its path", address)
-
-
-def test_a_url_is_looked_up_among_the_users_files(folder, monkeypatch):
-    monkeypatch.setenv("ELMOKIT_MODELS", str(folder))
-    address = "https://example.org/elmo/"
-    assert_same_model([address + "options.json", address + "weights.hdf5"], folder)
-
-
 def test_an_empty_folder_is_refused(tmp_path):
     refused(r"no model here; found nothing\. Expected .* elmokit: config.json, mo", tmp_path)
 

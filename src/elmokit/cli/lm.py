@@ -76,8 +76,8 @@ def evaluate(
     """
     options: dict[str, Any] = load.keywords
     model, source = _model_and_source(names or [], options["model"], text)
-    if model is not None and (model[0] / "task.json").is_file():
-        _evaluate_task(model[0], source, options, per_sentence=per_sentence, as_json=as_json)
+    if model is not None and Path(model[0], "task.json").is_file():
+        _evaluate_task(Path(model[0]), source, options, per_sentence=per_sentence, as_json=as_json)
         return
     if per_sentence is not None and per_sentence.exists():
         raise InputError(f"{per_sentence}: exists already; delete it, or give another name")
@@ -173,8 +173,8 @@ def _print_sentences(text: str, sentences: list[list[str]], *, as_json: bool) ->
 
 
 def _model_and_source(
-    names: list[str], model: list[Path] | None, text: list[str] | None
-) -> tuple[list[Path] | None, str | None]:
+    names: list[str], model: list[str] | None, text: list[str] | None
+) -> tuple[list[str] | None, str | None]:
     """The model and the file that the arguments name: with --text the model alone."""
     source = None if text or not names else names[-1]
     models = names if source is None else names[:-1]
@@ -182,7 +182,7 @@ def _model_and_source(
         raise typer.BadParameter("give MODEL and FILE, FILE alone, or --text", param_hint="FILE")
     if source is not None and Path(source).is_dir():
         raise InputError(f"{source}: a folder, expected a file of text; name one after the model")
-    return model or [Path(name) for name in models] or None, source
+    return model or models or None, source
 
 
 def _evaluate(scores: "Iterator[Score]", per_sentence: Path | None) -> "Perplexity":

@@ -1,5 +1,6 @@
-"""Commands about model files: info, convert and export."""
+"""Commands about models: models, download, info, convert and export."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -8,6 +9,7 @@ import typer
 import elmokit
 from elmokit.cli.options import (
     AS_JSON,
+    OFFLINE,
     TEXT,
     TOKENIZER,
     Load,
@@ -18,17 +20,111 @@ from elmokit.cli.options import (
     takes_model,
     tell,
 )
+from elmokit.errors import InputError
 
 if TYPE_CHECKING:
     from torch.nn import Module
+
+    from elmokit.catalogue import PublishedModel
+
+
+def models(
+    words: list[str] | None = argument(
+        "[WORD...]",
+        "A model's name, to show all about it; or words that must occur in its name, language, "
+        "domain or description.",
+        None,
+    ),
+    language: str | None = option("Models of a language: a code or an English name."),
+    domain: str | None = option("Models of a domain, such as proteins or biomedical."),
+    as_json: bool = AS_JSON,
+) -> None:
+    """List the published models that --model and elmokit.load know by name, or show one.
+
+    Example: elmo models german
+    """
+    from elmokit.catalogue import find_model, language_names  # noqa: PLC0415  (fast help texts)
+
+    query = " ".join(words or [])
+    model = None if language or domain else find_model(query)
+    if model is not None:
+        facts = _facts(model)
+        if not as_json:
+            separators = {"addresses": f"\n{'':16}", "aliases": ", ", "language": ", "}
+            facts = {
+                name: (separators.get(name, "; ").join(value) or None)
+                if isinstance(value, list)
+                else value
+                for name, value in facts.items()
+            }
+        print_facts(facts, as_json=as_json, width=16)
+        return
+    listed = elmokit.models(query, language=language, domain=domain)
+    if as_json:
+        typer.echo(json.dumps([_facts(model) for model in listed]))
+    elif not listed:
+        raise InputError("no model fits; elmo models without words lists all")
+    else:
+        rows = [
+            (m.name, ", ".join(language_names(m)), _size(m), "yes" if m.path else "", m.description)
+            for m in listed
+        ]
+        for row in [("name", "language", "size", "here", "description"), *rows]:
+            typer.echo("{:32}{:22}{:>10}  {:6}{}".format(*row))
+
+
+def _facts(model: "PublishedModel") -> dict[str, object]:
+    """All about a published model, by the names that are shown."""
+    from elmokit.catalogue import language_names  # noqa: PLC0415
+
+    return {
+        "name": model.name,
+        "aliases": list(model.aliases),
+        "description": model.description,
+        "language": language_names(model),
+        "domain": model.domain,
+        "format": model.format,
+        "layers": model.layers,
+        "dimensions": model.dimensions,
+        "softmax": model.softmax,
+        "tokenizer": model.tokenizer,
+        "tokenization": model.tokenization,
+        "licence": model.licence,
+        "citation": list(model.citation),
+        "page": model.page or None,
+        "bytes": model.size,
+        "addresses": [url for source in model.sources for file in source for url in file.urls],
+        "notes": list(model.notes),
+        "not supported": model.unsupported or None,
+        "package": model.package or None,
+        "here": None if model.path is None else str(model.path),
+    }
+
+
+def _size(model: "PublishedModel") -> str:
+    return "" if model.size is None else f"{model.size / 1e6:,.0f} MB"
+
+
+def download(
+    names: list[str] = argument("NAME...", "Names of models, as elmo models lists them."),
+    offline: bool = option("Check the files that are here, and say where to put others.", False),
+) -> None:
+    """Download published models, or check those that are here; print where they lie.
+
+    If it is interrupted, run the same command again to go on.
+
+    Example: elmo download small seqvec
+    """
+    for name in names:
+        typer.echo(f"{name}: {elmokit.download(name, offline=offline)}")
 
 
 @takes_model()
 def info(
     load: Load,
-    names: list[Path] | None = argument(
+    names: list[str] | None = argument(
         "[MODEL...]",
-        "A model folder or zip; or an options file and a weights file.",
+        "A model's name, folder or archive; or an options file and a weights file.",
         None,
         show_default="the English model in the package",
     ),
@@ -81,18 +177,22 @@ def info(
 
 
 def convert(
-    source: Path = argument("FROM", "A model folder, a zip or an options file."),
+    source: str = argument("FROM", "A model's name, folder or archive, or an options file."),
     target: Path = argument("TO", "The folder to write."),
     weights: Path | None = option("The weights file, if FROM is an options file."),
     format: Literal["elmokit", "bilm-tf"] = option("The format to write.", "elmokit"),
     tokenizer: str | None = TOKENIZER,
     half: bool = option("Write float16 numbers: half the size, not exact.", False),
+    offline: bool = OFFLINE,
 ) -> None:
     """Convert a model without loss, from bilm-tf's files to an elmokit folder or back.
 
     Example: elmo convert elmo_small.zip small
     """
-    elmokit.convert(source, target, weights=weights, format=format, tokenizer=tokenizer, half=half)
+    elmokit.convert(
+        source, target, weights=weights, format=format, tokenizer=tokenizer, half=half,
+        offline=offline,
+    )  # fmt: skip
     tell(f"{target}: written")
 
 

@@ -89,14 +89,16 @@ SOURCE = argument("INPUT", "A file with a text on each line; - is stdin.", None)
 TEXT = option("A text given here instead of INPUT; may be repeated.")
 TOKENIZER = tokenizer_option(show_default="as the model's training text was")
 DEVICE = option("Where to compute.", "cpu", metavar="cpu|cuda|cuda:N|mps")
+OFFLINE = option("Never use the network; ELMOKIT_OFFLINE=1 says the same.", False)
 AS_JSON = option("Print JSON.", False, "--json")
 
 
 class _LoadOptions:
     """The options of `elmokit.load`, each written once for all commands that load a model."""
 
-    model: list[Path] | None = option(
-        "A model folder or zip; for an options file and a weights file, give it twice.",
+    model: list[str] | None = option(
+        "A model's name (see elmo models), folder or archive; for an options file and a weights "
+        "file, give it twice.",
         None, "--model", "-m", metavar="MODEL", show_default="the English model in the package",
     )  # fmt: skip
     tokenizer: str | None = TOKENIZER
@@ -115,14 +117,15 @@ class _LoadOptions:
     threads: int | None = option(
         "How many threads compute.", min=1, show_default="one for each CPU that may be used"
     )
+    offline: bool = OFFLINE
 
 
 def takes_model(*names: str) -> Callable[[Command], Command]:
     """Give a command the options of `elmokit.load` with these names, as one argument `load`.
 
-    Every command has --model, --device and --threads.
+    Every command has --model, --device, --threads and --offline.
     """
-    wanted = {"model", "device", "threads", *names}
+    wanted = {"model", "device", "threads", "offline", *names}
     hints = {name: hint for name, hint in get_type_hints(_LoadOptions).items() if name in wanted}
 
     def decorate(command: Command) -> Command:
@@ -141,7 +144,7 @@ def takes_model(*names: str) -> Callable[[Command], Command]:
     return decorate
 
 
-def _load(model: list[Path] | None, **options: Any) -> "Embedder":
+def _load(model: list[str] | None, **options: Any) -> "Embedder":
     model = model or []
     if len(model) > 2:
         raise InputError(f"--model was given {len(model)} times, expected once or twice")

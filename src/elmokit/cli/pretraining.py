@@ -7,6 +7,7 @@ import typer
 import elmokit
 from elmokit.cli.options import (
     CORPUS_HELP,
+    OFFLINE,
     argument,
     option,
     resumable,
@@ -88,10 +89,11 @@ def pretrain(
         metavar="tiny|small|medium|original|english|FILE",
         show_default="small",
     ),
-    init_from: Path | None = option("A model whose weights to start from.", metavar="MODEL"),
+    init_from: str | None = option("A model whose weights to start from.", metavar="MODEL"),
     device: str = option("Where to compute.", "cpu", metavar="cpu|cuda|cuda:N"),
     dry_run: bool = option("Check everything and estimate time and memory; train nothing.", False),
     settings: bool = option("Print all settings as a TOML file; train nothing.", False),
+    offline: bool = OFFLINE,
 ) -> None:
     """Pretrain a biLM on prepared text; the best model so far is in DIR/model.
 
@@ -111,7 +113,7 @@ def pretrain(
         typer.echo(to_toml(chosen), nl=False)
         return
     corpus = Corpus.open(data)
-    source = None if init_from is None else formats.load(init_from)
+    source = None if init_from is None else formats.load(init_from, offline=offline)
     if dry_run:
         typer.echo(estimate(corpus, chosen, out, init_from=source, device=device))
         return

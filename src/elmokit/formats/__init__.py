@@ -1,12 +1,12 @@
 """Loading, saving and converting models in every supported format."""
 
-import os
 import re
 import tempfile
 from pathlib import Path
 from typing import Literal
 
 from elmokit.atomic import new_directory
+from elmokit.catalogue import Location, locate
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.formats import native
 from elmokit.formats.archives import file_kind, unpack_model
@@ -31,17 +31,24 @@ def load(
     weights: str | Path | None = None,
     *,
     tokenizer: str | None = None,
+    offline: bool = False,
 ) -> Pretrained:
-    """The model of a folder, a zip, or an options and a weights file in either order.
+    """The model with a name, of a folder, an archive, or an options and a weights file.
 
-    Without any of these it is the English model in the package. `tokenizer` replaces the one that
-    is stored with the model.
+    Without any of these it is the English model in the package. A name is that of a published model
+    (`elmokit.models`), which is downloaded at its first use unless `offline` is set, here or by
+    ELMOKIT_OFFLINE=1. `tokenizer` replaces the one that is stored with the model.
     """
-    if source is None and not ENGLISH.is_dir():
-        raise FormatError("this copy of elmokit has no English model; name a folder or files")
-    first = ENGLISH if source is None else _existing(source)
+    pair = weights is not None
+    location = Location(ENGLISH)
+    if source is not None:
+        location = _locate(source, file_of_pair=pair, offline=offline)
+    first, tokenizer = location.path, tokenizer or location.tokenizer
+    if first == ENGLISH and not ENGLISH.is_dir():
+        raise FormatError("this copy of elmokit has no English model; name another")
     if weights is not None:
-        return _load_pair(first, _existing(weights), tokenizer)
+        second = _locate(weights, file_of_pair=pair, offline=offline).path
+        return _load_pair(first, second, tokenizer)
     if first.is_dir():
         return _load_folder(first, tokenizer)
     kind = file_kind(first)
@@ -96,9 +103,11 @@ def convert(
     format: Format = "elmokit",
     tokenizer: str | None = None,
     half: bool = False,
+    offline: bool = False,
 ) -> None:
     """Save a model of any format in another format; without loss, except for `half`."""
-    save(load(source, weights, tokenizer=tokenizer), target, format=format, half=half)
+    pretrained = load(source, weights, tokenizer=tokenizer, offline=offline)
+    save(pretrained, target, format=format, half=half)
 
 
 def _load_folder(folder: Path, tokenizer: str | None) -> Pretrained:
@@ -144,20 +153,11 @@ def _load_archive(path: Path, tokenizer: str | None) -> Pretrained:
             raise FormatError(str(error).replace(folder, str(path))) from None
 
 
-def _existing(source: str | Path) -> Path:
+def _locate(source: str | Path, *, file_of_pair: bool, offline: bool) -> Location:
     path = Path(source)
-    if str(source).startswith(("http://", "https://", "s3://")):
-        path = Path(os.environ.get("ELMOKIT_MODELS", "."), path.name)
-        if not path.exists():
-            raise FormatError(
-                f"{source}: nothing is downloaded here; download the file, then give its path, "
-                "or name its folder in the environment variable ELMOKIT_MODELS"
-            )
     if not path.exists() or _PART_OF_CHECKPOINT.search(path.name):
         # TensorFlow names a checkpoint without the ending of any of its files.
         index = path.with_name(_PART_OF_CHECKPOINT.sub("", path.name) + ".index")
         if index.is_file():
-            return index
-    if not path.exists():
-        raise FormatError(f"{path}: no such file or folder")
-    return path
+            return Location(index)
+    return locate(source, file_of_pair=file_of_pair, offline=offline)

@@ -1,4 +1,4 @@
-"""Client of a service: the calls of an Embedder, made over HTTP. It needs httpx, but not torch."""
+"""Client of a service: the calls of an Embedder, made over HTTP. It does not need torch."""
 
 import io
 import json
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import numpy as np
 import numpy.typing as npt
 
@@ -30,11 +31,6 @@ from elmokit.server.schemas import (
 if TYPE_CHECKING:  # these modules need torch
     from elmokit.embedder import Text
     from elmokit.inference_session import Directions, Layers
-
-try:
-    import httpx
-except ModuleNotFoundError:
-    raise InputError("the client needs httpx: pip install 'elmokit[client]'") from None
 
 Vectors = npt.NDArray[np.float32]
 
