@@ -12,11 +12,21 @@ from elmokit.compat.allennlp import (
     ConfigurationError,
     Elmo,
     ElmoBiLm,
+    ElmoCharacterEncoder,
     ELMoCharacterMapper,
     ElmoEmbedder,
+    ElmoLstm,
     ELMoTokenCharactersIndexer,
+    ElmoTokenEmbedder,
+    ElmoTokenEmbedderMultiLang,
     ScalarMix,
     batch_to_ids,
+    empty_embedding,
+)
+from elmokit.compat.allennlp.boundaries import (
+    add_sentence_boundary_token_ids,
+    get_text_field_mask,
+    remove_sentence_boundaries,
 )
 from random_models import make_folder
 
@@ -263,10 +273,241 @@ def test_a_checkpoint_of_allennlp_is_loaded(files, tmp_path):
     again.load_state_dict(cached)
 
 
+def test_weights_that_elmokit_saved_before_are_loaded(files):
+    elmo = Elmo(*files, 1, dropout=0.0, stateful=False)
+    parts = "_elmo_lstm._token_embedder.", "_elmo_lstm._elmo_lstm.bilm."
+    old = {}
+    for name, tensor in elmo.state_dict().items():
+        for part in parts:
+            name = name.replace(part, "_elmo_lstm.bilm.")  # noqa: PLW2901
+        old[name] = tensor * 0.9
+    assert "_elmo_lstm.bilm.encoder.projection.weight" in old
+    elmo.load_state_dict(old)
+    assert torch.equal(
+        elmo._elmo_lstm.bilm.encoder.projection.weight,
+        old["_elmo_lstm.bilm.encoder.projection.weight"],
+    )
+
+
 def test_training_with_carried_state_works_twice(files):
     elmo = Elmo(*files, 1, requires_grad=True)
     for _ in range(2):
         elmo(batch_to_ids(SENTENCES))["elmo_representations"][0].sum().backward()
+
+
+def test_padding_in_front_is_read_as_allennlp_read_it(files):
+    """The end is put after as many steps as there are words, and so many steps are run."""
+    ids = torch.cat([torch.zeros(1, 1, 50, dtype=torch.long), batch_to_ids([["a", "b"]])], 1)
+    bilm = ElmoBiLm(*files, stateful=False)
+    output = bilm(ids)
+    embedding = bilm._token_embedder(ids)["token_embedding"]
+    assert output["mask"].tolist() == [[True, False, True, True, False]]
+    end = bilm._token_embedder(batch_to_ids([["</S>"]]))["token_embedding"][0, 1]
+    assert torch.equal(embedding[0, 3], end)
+    assert embedding[0, 1].any()  # AllenNLP's vector of padding, which the LSTMs read
+    assert not output["activations"][0][0, [1, 4]].any()
+    expected = bilm._elmo_lstm(embedding[:, :3], torch.ones(1, 3))
+    torch.testing.assert_close(torch.stack(output["activations"][1:])[:, :, :3], expected)
+    assert not output["activations"][2][0, 3:].any()
+
+
+def test_states_can_be_read_assigned_and_copied(files):
+    elmo, ids = Elmo(*files, 1, dropout=0.0), batch_to_ids(SENTENCES)
+    lstm = elmo._elmo_lstm._elmo_lstm
+    assert lstm._states is None
+    elmo(ids)
+    assert [state.shape for state in lstm._states] == [(2, 2, 12), (2, 2, 24)]
+    again = copy.deepcopy(elmo)
+    expected = elmo(ids)["elmo_representations"][0]
+    torch.testing.assert_close(again(ids)["elmo_representations"][0], expected)
+    again._elmo_lstm._elmo_lstm._states = tuple(state.clone() for state in lstm._states)
+    expected = elmo(ids)["elmo_representations"][0]
+    torch.testing.assert_close(again(ids)["elmo_representations"][0], expected)
+    lstm.reset_states(torch.tensor([True, False]))
+    assert not lstm._states[0][:, 0].any()
+    assert lstm._states[1][:, 1].all()
+    with pytest.raises(elmokit.InputError, match="the mask has 3 rows, expected 2"):
+        lstm.reset_states(torch.ones(3))
+
+
+# --- modules/stacked_elmo_lstm_test ---
+
+
+def test_lstms_are_zero_at_padding_and_keep_the_states_of_rows_without_words():
+    lstm = ElmoLstm(3, 5, 7, 2, memory_cell_clip_value=2, state_projection_clip_value=1)
+    inputs, lengths = torch.rand(4, 5, 3, requires_grad=True), torch.tensor([5, 4, 0, 1])
+    mask = torch.arange(5) < lengths[:, None]
+    lstm._states = torch.rand(2, 4, 10), torch.rand(2, 4, 14)
+    before = lstm._states[0][:, 2]
+    outputs = lstm(inputs, mask)
+    assert outputs.shape == (2, 4, 5, 10)
+    assert not outputs[:, ~mask].any()
+    assert outputs[:, mask].all()
+    assert [state.shape for state in lstm._states] == [(2, 4, 10), (2, 4, 14)]
+    torch.testing.assert_close(lstm._states[0][:, 2], before)
+    outputs.sum().backward()
+    assert inputs.grad[mask].all()
+    assert all(parameter.grad is not None for parameter in lstm.parameters())
+    with pytest.raises(ConfigurationError, match="recurrent_dropout_probability is 0"):
+        ElmoLstm(3, 5, 7, 2, recurrent_dropout_probability=0.1)
+
+
+def test_lstms_can_be_loaded_alone(files):
+    bilm = ElmoBiLm(*files, stateful=False)
+    lstm = ElmoLstm(
+        6, 6, 12, 2, memory_cell_clip_value=3, state_projection_clip_value=3, requires_grad=True
+    )
+    lstm.load_weights(files[1])
+    assert lstm.bilm.config.cell_clip == bilm.bilm.config.cell_clip
+    output = bilm._token_embedder(batch_to_ids(SENTENCES))
+    expected = bilm._elmo_lstm(output["token_embedding"], output["mask"])
+    torch.testing.assert_close(lstm(output["token_embedding"], output["mask"]), expected)
+    assert lstm(output["token_embedding"], output["mask"]).requires_grad
+    elmo = Elmo(*files, 1)
+    state = allennlp_names(elmo)
+    for part, prefix in ((lstm, "_elmo_lstm._elmo_lstm."), (encoder_of(files), ENCODER)):
+        own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+        part.load_state_dict(own)
+
+
+ENCODER = "_elmo_lstm._token_embedder."
+
+
+def encoder_of(files):
+    return ElmoCharacterEncoder(*files)
+
+
+def test_the_character_encoder_adds_the_boundaries(files):
+    encoder = encoder_of(files)
+    assert not any(parameter.requires_grad for parameter in encoder.parameters())
+    output = encoder(batch_to_ids([["<S>", "a"], ["</S>"]]))
+    vectors = output["token_embedding"]
+    assert output["mask"].tolist() == [[True] * 4, [True] * 3 + [False]]
+    assert torch.equal(vectors[0, 0], vectors[0, 1])
+    assert torch.equal(vectors[1, 1], vectors[1, 2])
+    assert torch.equal(vectors[1, 2], vectors[0, 3])
+    assert encoder.get_output_dim() == vectors.shape[2] == 6
+    with pytest.raises(elmokit.InputError, match="ids from 0 to 262, expected 0 to 261"):
+        encoder(torch.full((1, 1, 50), 262).index_fill(2, torch.tensor(3), 0))
+
+
+# --- nn/util_test ---
+
+
+def test_boundaries_of_ids_are_added_and_removed():
+    ids = torch.tensor([[1, 2, 3], [4, 5, 0], [0, 0, 0]])
+    padded, mask = add_sentence_boundary_token_ids(ids, ids > 0, 9, 10)
+    assert padded.tolist() == [[9, 1, 2, 3, 10], [9, 4, 5, 10, 0], [9, 10, 0, 0, 0]]
+    assert torch.equal(mask, padded > 0)
+    rows = torch.stack([ids, ids], 2)
+    padded, mask = add_sentence_boundary_token_ids(rows, ids > 0, np.array([9, 8]), [10, 7])
+    assert padded[1].tolist() == [[9, 8], [4, 4], [5, 5], [10, 7], [0, 0]]
+    inner, inner_mask = remove_sentence_boundaries(padded.float(), mask)
+    assert torch.equal(inner, rows.float())
+    assert torch.equal(inner_mask, ids > 0)
+    assert remove_sentence_boundaries(padded, mask.long())[1].dtype == torch.long
+    with pytest.raises(elmokit.InputError, match=r"ids have the shape \(3,\), expected"):
+        add_sentence_boundary_token_ids(ids[0], ids[0] > 0, 9, 10)
+
+
+def test_the_mask_of_a_text_field_is_that_of_its_ids():
+    ids, characters = torch.tensor([[1, 0]]), torch.tensor([[[1, 2], [0, 0]]])
+    for field in (
+        {"tokens": ids, "elmo": characters},
+        {"tokens": {"tokens": ids}, "elmo": {"elmo_tokens": characters}},
+        {"elmo": characters},
+        {"elmo": {"elmo_tokens": characters, "mask": ids}},
+        {"mask": ids},
+    ):
+        assert get_text_field_mask(field).tolist() == [[True, False]]
+
+
+# --- modules/token_embedders/elmo_token_embedder_test ---
+
+
+class Vocabulary:
+    def get_token_to_index_vocabulary(self, namespace):
+        assert namespace == "tokens"
+        return {"@@PADDING@@": 0, "here": 1}
+
+
+def test_a_token_embedder_is_one_mix_that_may_be_projected(files):
+    ids = batch_to_ids(SENTENCES)
+    plain = ElmoTokenEmbedder(*files, dropout=0.0, stateful=False)
+    expected = Elmo(*files, 1, dropout=0.0, stateful=False)(ids)["elmo_representations"][0]
+    torch.testing.assert_close(plain(ids), expected)
+    assert plain.get_output_dim() == 12
+    params = {
+        "type": "elmo_token_embedder", "options_file": files[0], "weight_file": files[1],
+        "projection_dim": 5, "namespace_to_cache": "tokens", "dropout": 0.0,
+    }  # fmt: skip
+    projected = ElmoTokenEmbedder.from_params(vocab=Vocabulary(), params=params)
+    assert projected.get_output_dim() == 5
+    assert projected._elmo._elmo_lstm._words == ["<S>", "</S>", "@@PADDING@@", "here"]
+    projected.load_state_dict(
+        plain.state_dict() | projected._projection.state_dict(prefix="_projection.")
+    )
+    expected = projected._projection(expected[:, None]).expand(2, 2, 7, 5)
+    torch.testing.assert_close(
+        projected(ids[:, None].expand(2, 2, 7, 50).contiguous())[:1], expected[:1]
+    )
+
+
+class Params(dict):
+    """AllenNLP's Params, as far as its files to archive go."""
+
+    def __init__(self, **values):
+        super().__init__(values)
+        self.archived = []
+
+    def add_file_to_archive(self, name):
+        self.archived.append(name)
+
+
+def test_each_language_has_its_model_and_its_alignment(files, tmp_path):
+    matrix = np.random.default_rng(0).standard_normal((12, 12))
+    torch.save(matrix, tmp_path / "es.pth")
+    torch.save(torch.zeros(12, 12), tmp_path / "fr.pth")
+    languages = ("en", "es", "fr")
+    params = Params(
+        options_files=Params(**dict.fromkeys(languages, files[0])),
+        weight_files=Params(**dict.fromkeys(languages, files[1])),
+        aligning_files={"es": tmp_path / "es.pth", "fr": tmp_path / "fr.pth", "en": ""},
+        dropout=0.0,
+    )
+    embedder = ElmoTokenEmbedderMultiLang.from_params(vocab=None, params=params)
+    assert params["weight_files"].archived == [*languages]
+    ids = batch_to_ids(SENTENCES)
+    english = embedder(ids, lang="en")
+    aligned = english @ torch.from_numpy(matrix).float().t()
+    torch.testing.assert_close(embedder(ids, lang="es"), aligned, atol=1e-6, rtol=1e-6)
+    assert not embedder(ids, lang="fr").any()
+    assert not embedder.aligning_es.weight.requires_grad
+    assert ElmoTokenEmbedderMultiLang({"en": files[0]}, {"en": files[1]}, projection_dim=4)(
+        ids, "en"
+    ).shape == (2, 7, 4)
+
+
+class Malicious:
+    def __reduce__(self):
+        return print, ("executed",)
+
+
+def test_alignments_that_do_not_fit_are_refused(files, tmp_path, capsys):
+    def load(name, value):
+        torch.save(value, tmp_path / name)
+        one = {"en": files[0]}, {"en": files[1]}
+        ElmoTokenEmbedderMultiLang(*one, aligning_files={"en": tmp_path / name})
+
+    with pytest.raises(elmokit.FormatError, match=r"small\.pth: has the shape \(2, 2\), expected"):
+        load("small.pth", torch.eye(2))
+    with pytest.raises(elmokit.FormatError, match=r"bad\.pth: not a matrix of torch.save"):
+        load("bad.pth", Malicious())
+    with pytest.raises(elmokit.FormatError, match=r"text\.pth: not a matrix of torch.save"):
+        load("text.pth", "text")
+    assert "executed" not in capsys.readouterr().out
+    with pytest.raises(ConfigurationError, match=r"the languages \['en'\], but weight_files of"):
+        ElmoTokenEmbedderMultiLang({"en": files[0]}, {"fr": files[1]})
 
 
 # --- commands/elmo_test ---
@@ -332,6 +573,7 @@ def test_an_empty_sentence_has_the_models_width(embedder):
     assert embedder.embed_sentence([]).shape == (3, 0, 12)
     assert [v.shape for v in embedder.embed_batch([["a"], []])] == [(3, 1, 12), (3, 0, 12)]
     assert [*embedder.embed_sentences([])] == []
+    assert empty_embedding().shape == (3, 0, 1024)
 
 
 def test_an_empty_sentence_alone_keeps_the_state(files):
@@ -459,6 +701,36 @@ def test_mappers_are_compared_by_what_they_add():
     assert ELMoCharacterMapper({"a": 1}) == ELMoCharacterMapper({"a": 1})
     assert ELMoCharacterMapper({"a": 1}) != ELMoCharacterMapper()
     assert ELMoTokenCharactersIndexer().get_empty_token_list() == {"elmo_tokens": []}
+
+
+def test_words_may_be_bytes_of_numpys_arrays(files):
+    words = ["naïve", "word"]
+    expected = batch_to_ids([words])
+    encoded = [word.encode() for word in words]
+    for array in (np.array([words]), np.array([words], object), np.array([encoded]),
+                  np.array([encoded], object)):  # fmt: skip
+        assert torch.equal(batch_to_ids(array), expected)
+        vectors = ElmoEmbedder(*files).embed_batch(array)
+        np.testing.assert_array_equal(vectors, ElmoEmbedder(*files).embed_batch([words]))
+    indexer = ELMoTokenCharactersIndexer()
+    assert indexer.tokens_to_indices(encoded) == indexer.tokens_to_indices(words)
+
+
+def test_the_indexer_answers_both_versions_of_allennlp():
+    indexer = ELMoTokenCharactersIndexer(token_min_padding_length=3)
+    counter = {}
+    indexer.count_vocab_items("word", counter)
+    assert counter == {}
+    ids = indexer.tokens_to_indices(["a", "b"], None, "elmo")
+    assert indexer.get_keys("elmo") == ["elmo"]
+    assert indexer.get_token_min_padding_length() == 3
+    assert indexer.get_padding_token() == []
+    assert indexer.get_padding_lengths(ids["elmo"][0]) == {}
+    assert indexer.get_padding_lengths(ids) == {"elmo": 3}
+    old = indexer.as_padded_tensor(ids, {"elmo": 3}, {})["elmo"]
+    assert torch.equal(old, indexer.as_padded_tensor_dict(ids, {"elmo": 3})["elmo"])
+    begin = torch.tensor(ELMoCharacterMapper.beginning_of_sentence_characters) + 1
+    assert torch.equal(begin, batch_to_ids([["<S>"]])[0, 0])
 
 
 def test_an_object_with_a_text_is_a_token():

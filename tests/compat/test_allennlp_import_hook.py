@@ -1,3 +1,5 @@
+import pkgutil
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -5,6 +7,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+
+import elmokit
+from elmokit.compat.allennlp.import_hook import _NOT_HERE
 
 SCRIPTS = Path(__file__).parent / "scripts"
 
@@ -67,25 +72,67 @@ def test_a_tagger_trains_and_its_elmo_gives_the_golden_vectors(golden, tmp_path)
     assert losses[-10:].mean() < 0.85 * losses[:10].mean()
 
 
-def test_missing_modules_are_explained(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text("from allennlp.predictors import Predictor\n")
-    assert (
-        "elmokit stands in for AllenNLP's ELMo only: no module allennlp.pred" in run(script).stderr
-    )
-    script.write_text("from allennlp.modules import Seq2SeqEncoder\n")
-    assert "cannot import name 'Seq2SeqEncoder' from 'allennlp.modules'" in run(script).stderr
+@pytest.mark.parametrize(
+    ("line", "explanation"),
+    [
+        (
+            "from allennlp.predictors import Predictor",
+            "ModuleNotFoundError: allennlp.predictors belongs to predictions of trained models; "
+            "elmokit stands in for AllenNLP's ELMo only: use elmokit.load_task",
+        ),
+        (
+            "from allennlp.modules import ConditionalRandomField",
+            "ModuleNotFoundError: allennlp.modules.ConditionalRandomField belongs to conditional "
+            "random fields; elmokit stands in for AllenNLP's ELMo only: use elmokit.tasks.crf",
+        ),
+        ("from allennlp.nn.util import masked_softmax", "functions on tensors; elmokit stands in"),
+        ("import allennlp; allennlp.data.Vocabulary", "AttributeError: allennlp.data.Vocabulary"),
+    ],
+)
+def test_a_missing_name_says_what_it_was_and_what_to_use(tmp_path, line, explanation):
+    (tmp_path / "script.py").write_text(line)
+    assert explanation in run(tmp_path / "script.py").stderr
 
 
-def test_a_script_gets_its_arguments_and_finds_its_modules(tmp_path):
+def test_what_is_named_instead_of_missing_names_exists():
+    for _, instead in _NOT_HERE.values():
+        for name in re.findall(r"elmokit(?:\.\w+)+", instead):
+            pkgutil.resolve_name(name)
+
+
+def test_a_script_or_module_gets_its_arguments_and_finds_its_modules(tmp_path):
     (tmp_path / "neighbour.py").write_text("NAME = 'next door'\n")
     script = tmp_path / "script.py"
     script.write_text("import sys, neighbour\nprint(__name__, sys.argv[1:], neighbour.NAME)\n")
     assert run(script, "a", "--b").stdout == "__main__ ['a', '--b'] next door\n"
-    assert "usage: python -m elmokit.compat.allennlp SCRIPT" in run().stderr
+    assert (
+        run("-m", "script", "a", "--b", cwd=tmp_path).stdout == "__main__ ['a', '--b'] next door\n"
+    )
+    for wrong in ([], ["-m"], ["--help"]):
+        assert "usage: python -m elmokit.compat.allennlp SCRIPT" in run(*wrong).stderr
     assert run("missing.py").stderr == "missing.py: no such script\n"
     script.write_text("import importlib.util as u\nprint(u.find_spec('allennlp') is not None)\n")
     assert run(script).stdout == "True\n"
+
+
+def test_the_command_of_allennlp_writes_its_file(golden, tmp_path):
+    sentences, target = tmp_path / "in.txt", tmp_path / "out.hdf5"
+    files = "--options-file", golden / "options.json", "--weight-file", golden / "lm_weights.hdf5"
+    sentences.write_text("A line .\nAnother / one\n")
+    done = run("elmo", sentences, target, "--average", *files)
+    assert done.returncode == 0, done.stderr
+    expected = elmokit.load(*files[1::2]).embed([["A", "line", "."]], layers="mean")[0][0]
+    with h5py.File(target) as file:
+        assert {*file} == {"0", "1", "sentence_to_index"}
+        np.testing.assert_allclose(file["0"][...], expected, atol=2e-6)
+    sentences.write_text("a\n\nb\n \n")
+    done = run("elmo", sentences, target, "--all", *files)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"allennlp: {sentences}: blank lines (2, 4), which AllenNLP refuses; delete them, or use "
+        "`elmo embed`\n"
+    )
+    assert "--all --top --average is required" in run("elmo", sentences, target).stderr
 
 
 def test_an_imported_allennlp_is_not_replaced(tmp_path):

@@ -1,7 +1,7 @@
 """The options.json and HDF5 weights of bilm-tf and AllenNLP."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,19 +95,7 @@ def read_model(
     datasets = [*_datasets(config, softmax_words=words)]
     names = {dataset.name: _find(stored, dataset, weights) for dataset in datasets}
     _check_extra_datasets(stored, names, weights)
-    declared = sum(
-        math.prod(stored[name].shape) * stored[name].dtype.itemsize for name in names.values()
-    )
-    if declared > max_bytes:
-        raise FormatError(
-            f"{weights}: declares {declared:,} bytes of weights, but the whole file has only "
-            f"{weights.stat().st_size:,}; it is damaged or malicious"
-        )
-    tensors = {}
-    for dataset in datasets:
-        array = np.asarray(stored[names[dataset.name]][()], np.float32)
-        for name, ours in zip(dataset.parameters, dataset.to_ours(array), strict=True):
-            tensors[name] = torch.from_numpy(ours).contiguous()  # torch transposes with all cores
+    tensors = _read_tensors(stored, names, datasets, weights, max_bytes)
     with torch.device("meta"):
         softmax = None if words is None else Softmax(words, config.projection_size)
         model = LanguageModel(BiLM(config), softmax)
@@ -118,6 +106,22 @@ def read_model(
 def has_vocabulary(model: LanguageModel) -> bool:
     """Whether a model has vectors of words, in a softmax or as its input."""
     return model.softmax is not None or model.bilm.config.vocabulary_size is not None
+
+
+def read_lstms(weights: Path, config: BiLMConfig) -> dict[str, torch.Tensor]:
+    """The weights of a biLM's LSTMs, by the names of its parameters, of a weights file alone."""
+    with _explaining_hdf5_errors(weights), h5py.File(weights, "r") as file:
+        stored = _find_datasets(file)
+        datasets = [
+            dataset
+            for direction in range(len(config.directions))
+            for layer in range(config.num_layers)
+            for dataset in _lstm_datasets(config, direction, layer)
+        ]
+        names = {dataset.name: _find(stored, dataset, weights) for dataset in datasets}
+        max_bytes = _MAX_EXPANSION * weights.stat().st_size
+        tensors = _read_tensors(stored, names, datasets, weights, max_bytes)
+    return {name.removeprefix("bilm."): tensor for name, tensor in tensors.items()}
 
 
 def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
@@ -357,6 +361,30 @@ def _check_extra_datasets(stored: Stored, names: dict[str, str], path: Path) -> 
                 f"{path}: {name} is there, but the options do not mention it; "
                 "do the two files belong together?"
             )
+
+
+def _read_tensors(
+    stored: Stored,
+    names: Mapping[str, str],
+    datasets: Sequence[_Dataset],
+    weights: Path,
+    max_bytes: float,
+) -> dict[str, torch.Tensor]:
+    """The parameters in the arrays with these names, of at most so many bytes."""
+    declared = sum(
+        math.prod(stored[name].shape) * stored[name].dtype.itemsize for name in names.values()
+    )
+    if declared > max_bytes:
+        raise FormatError(
+            f"{weights}: declares {declared:,} bytes of weights, but the whole file has only "
+            f"{weights.stat().st_size:,}; it is damaged or malicious"
+        )
+    tensors = {}
+    for dataset in datasets:
+        array = np.asarray(stored[names[dataset.name]][()], np.float32)
+        for name, ours in zip(dataset.parameters, dataset.to_ours(array), strict=True):
+            tensors[name] = torch.from_numpy(ours).contiguous()  # torch transposes with all cores
+    return tensors
 
 
 def _spellings(name: str) -> Iterator[str]:

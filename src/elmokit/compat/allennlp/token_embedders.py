@@ -1,0 +1,190 @@
+"""AllenNLP's token embedders: one ELMo representation of a text, in one language or in several."""
+
+import codecs
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from elmokit.compat.allennlp.indexer import ConfigurationError
+from elmokit.compat.allennlp.modules import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE, Elmo
+from elmokit.errors import FormatError
+
+
+class ElmoTokenEmbedder(nn.Module):
+    """One mix of ELMo's layers, projected if `projection_dim` is given."""
+
+    def __init__(
+        self,
+        options_file: str | Path = DEFAULT_OPTIONS_FILE,
+        weight_file: str | Path = DEFAULT_WEIGHT_FILE,
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        projection_dim: int | None = None,
+        vocab_to_cache: Sequence[str] | None = None,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        *,
+        stateful: bool = True,
+    ) -> None:
+        super().__init__()
+        self._elmo = Elmo(
+            options_file,
+            weight_file,
+            1,
+            requires_grad=requires_grad,
+            do_layer_norm=do_layer_norm,
+            dropout=dropout,
+            vocab_to_cache=vocab_to_cache,
+            scalar_mix_parameters=scalar_mix_parameters,
+            stateful=stateful,
+        )
+        self.output_dim = projection_dim or self._elmo.get_output_dim()
+        self._projection = _projection(self._elmo.get_output_dim(), projection_dim)
+
+    @classmethod
+    def from_params(
+        cls, vocab: Any = None, params: Mapping[str, Any] | None = None, **extras: Any
+    ) -> "ElmoTokenEmbedder":
+        """The embedder of a configuration: a dictionary, or AllenNLP's Params."""
+        settings = _settings(vocab, params)
+        for name in ("options_file", "weight_file"):
+            _archive(params, name)
+        return cls(**settings)
+
+    def get_output_dim(self) -> int:
+        return self.output_dim
+
+    def forward(self, elmo_tokens: Tensor, word_inputs: Tensor | None = None) -> Tensor:
+        """The vectors, (..., words, dim), of character ids, (..., words, 50)."""
+        mixed = self._elmo(elmo_tokens, word_inputs)["elmo_representations"][0]
+        projected: Tensor = self._projection(mixed)
+        return projected
+
+
+class ElmoTokenEmbedderMultiLang(nn.Module):
+    """An ELMo for each language, whose vectors are mapped into one space by a matrix each.
+
+    The matrices are files of `torch.save`; a language without one is not mapped.
+    """
+
+    def __init__(
+        self,
+        options_files: Mapping[str, str | Path],
+        weight_files: Mapping[str, str | Path],
+        do_layer_norm: bool = False,
+        dropout: float = 0.5,
+        requires_grad: bool = False,
+        projection_dim: int | None = None,
+        vocab_to_cache: Sequence[str] | None = None,
+        scalar_mix_parameters: Sequence[float] | None = None,
+        aligning_files: Mapping[str, str | Path] | None = None,
+        *,
+        stateful: bool = True,
+    ) -> None:
+        super().__init__()
+        if options_files.keys() != weight_files.keys():
+            raise ConfigurationError(
+                f"options_files are of the languages {sorted(options_files)}, but weight_files of "
+                f"{sorted(weight_files)}; give both for each language"
+            )
+        for language, options_file in options_files.items():
+            elmo = Elmo(
+                options_file,
+                weight_files[language],
+                1,
+                requires_grad=requires_grad,
+                do_layer_norm=do_layer_norm,
+                dropout=dropout,
+                vocab_to_cache=vocab_to_cache,
+                scalar_mix_parameters=scalar_mix_parameters,
+                stateful=stateful,
+            )
+            self.add_module(f"elmo_{language}", elmo)
+            dim = elmo.get_output_dim()
+            matrix = _alignment((aligning_files or {}).get(language), dim)
+            aligning = nn.Linear(dim, dim, bias=False)
+            aligning.weight = nn.Parameter(matrix, requires_grad=False)
+            self.add_module(f"aligning_{language}", aligning)
+        dims = {module.get_output_dim() for module in self.children() if isinstance(module, Elmo)}
+        if len(dims) != 1:
+            raise ConfigurationError(
+                f"the models have vectors of {sorted(dims)} dimensions, expected the same of all"
+            )
+        (dim,) = dims
+        self.output_dim = projection_dim or dim
+        self._projection = _projection(dim, projection_dim)
+
+    @classmethod
+    def from_params(
+        cls, vocab: Any = None, params: Mapping[str, Any] | None = None, **extras: Any
+    ) -> "ElmoTokenEmbedderMultiLang":
+        """The embedder of a configuration: a dictionary, or AllenNLP's Params."""
+        settings = _settings(vocab, params)
+        for name in ("options_files", "weight_files"):
+            for language in settings[name]:
+                _archive(settings[name], language)
+        return cls(**settings)
+
+    def get_output_dim(self) -> int:
+        return self.output_dim
+
+    def forward(self, inputs: Tensor, lang: str, word_inputs: Tensor | None = None) -> Tensor:
+        """The vectors, (..., words, dim), of character ids, (..., words, 50), in a language."""
+        mixed = getattr(self, f"elmo_{lang}")(inputs, word_inputs)["elmo_representations"][0]
+        projected: Tensor = self._projection(getattr(self, f"aligning_{lang}")(mixed))
+        return projected
+
+
+def _projection(dim: int, projection_dim: int | None) -> nn.Module:
+    return nn.Linear(dim, projection_dim) if projection_dim else nn.Identity()
+
+
+def _alignment(path: str | Path | None, dim: int) -> Tensor:
+    """The matrix in a file of `torch.save`, a tensor or an array; without a file, the identity."""
+    if not path:
+        return torch.eye(dim)
+    array = np.zeros(0)
+    array_types: list[Any] = [
+        # AllenNLP's users saved arrays of NumPy, too.
+        (array.__reduce__()[0], "numpy.core.multiarray._reconstruct"),
+        (array.__reduce__()[0], "numpy._core.multiarray._reconstruct"),
+        np.ndarray,
+        np.dtype,
+        *(type(np.dtype(name)) for name in ("f4", "f8")),
+        (codecs.encode, "_codecs.encode"),
+    ]
+    try:
+        with torch.serialization.safe_globals(array_types):  # no other type is made, or code run
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+        matrix = torch.as_tensor(loaded).float()
+    except (OSError, EOFError, RuntimeError, TypeError, ValueError, UnpicklingError) as error:
+        raise FormatError(
+            f"{path}: not a matrix of torch.save ({str(error).splitlines()[0]}); save it again "
+            "with torch.save(torch.as_tensor(matrix), path)"
+        ) from None
+    if matrix.shape != (dim, dim):
+        raise FormatError(
+            f"{path}: has the shape {tuple(matrix.shape)}, expected ({dim}, {dim}), which the "
+            "model's vectors have; is it the matrix of this model?"
+        )
+    return matrix
+
+
+def _settings(vocab: Any, params: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The arguments that a configuration stands for."""
+    settings = dict(params or {})
+    settings.pop("type", None)
+    if namespace := settings.pop("namespace_to_cache", None):
+        settings["vocab_to_cache"] = [*vocab.get_token_to_index_vocabulary(namespace)]
+    return settings
+
+
+def _archive(params: Any, name: str) -> None:
+    """Let AllenNLP's Params put a file into the archive of a trained model."""
+    if hasattr(params, "add_file_to_archive"):
+        params.add_file_to_archive(name)
