@@ -32,7 +32,7 @@ def _fixed_seed():
 
 @pytest.fixture(scope="session")
 def shared():
-    """The folder with the ancestors' fixtures and the corpora, beside a checkout."""
+    """The folder beside a checkout with fixtures of reference implementations, and the corpora."""
     if not SHARED.is_dir():
         pytest.skip(f"needs the fixtures in {SHARED.name}/ beside the project, which are not here")
     return SHARED

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from types import TracebackType
 
 _SECONDS_BEFORE_FIRST_LINE = 2.0
 _SECONDS_BETWEEN_UPDATES = 0.2
@@ -40,12 +39,7 @@ class Progress:
     def __enter__(self) -> "Progress":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._line_open:
             self._write("\n")
 

@@ -18,8 +18,6 @@ else:
     import tomli as tomllib
 
 Record = TypeVar("Record")
-
-
 Range = Literal["> 0", ">= 0", "[0, 1]", "[0, 1)"]
 
 _RANGES: dict[Range, tuple[str, Callable[[float], bool]]] = {

@@ -14,7 +14,7 @@ def folder(tmp_path):
     return tmp_path / "corpus"
 
 
-def test_a_corpus_says_what_it_holds(folder):
+def test_a_corpus_has_what_was_prepared(folder):
     corpus = Corpus.open(folder)
     assert (corpus.tokenizer, corpus.sentences, corpus.words) == ("spaces", 3, 6)
     assert [*corpus.vocabulary] == ["<S>", "</S>", "<UNK>", "a", "b"]
@@ -26,7 +26,7 @@ def test_a_corpus_says_what_it_holds(folder):
     assert not (folder / "parts").exists()
 
 
-def test_corpus_json_is_the_page_that_others_read(folder):
+def test_corpus_json_describes_the_corpus(folder):
     record = json.loads((folder / "corpus.json").read_text())
     assert record["format"] == "elmokit-corpus"
     assert record["version"] == 1

@@ -1,9 +1,11 @@
-"""Gradients of a training window against a plain implementation of the loss."""
+"""Segments of a training window, and its gradients against a plain implementation of the loss."""
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
 
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.dropout import Dropout
@@ -18,30 +20,59 @@ CHARACTERS = CharacterConfig(
 )
 
 
+@given(num_rows=st.integers(1, 6), steps=st.integers(1, 8), seed=st.integers(0, 999))
+def test_segments_cover_the_window_and_split_only_at_resets(num_rows, steps, seed):
+    resets = np.random.default_rng(seed).random((num_rows, steps)) < 0.3
+    segments = Segments.of(resets)
+    assert sorted(segments.tokens.tolist()) == list(range(num_rows * steps))
+    assert sum(segments.batch_sizes) == num_rows * steps
+    assert segments.batch_sizes == sorted(segments.batch_sizes, reverse=True)
+
+    # Follow each segment through its steps.
+    begin = 0
+    segment_of, step_in_segment = {}, {}
+    for step, size in enumerate(segments.batch_sizes):
+        for segment, token in enumerate(segments.tokens[begin : begin + size].tolist()):
+            segment_of[token], step_in_segment[token] = segment, step
+        begin += size
+    for token in range(num_rows * steps):
+        row, step = divmod(token, steps)
+        assert segments.rows[segment_of[token]] == row
+        if step > 0 and not resets[row, step]:
+            assert segment_of[token] == segment_of[token - 1]
+            assert step_in_segment[token] == step_in_segment[token - 1] + 1
+        else:
+            assert step_in_segment[token] == 0
+            assert segments.is_reset[segment_of[token]] == resets[row, step]
+    assert [
+        segment_of[row * steps + steps - 1] for row in range(num_rows)
+    ] == segments.last.tolist()
+
+
 def make_model(kind):
     torch.manual_seed(0)
     config = BiLMConfig(
         projection_size=16,
         cell_size=24,
         num_layers=2,
-        characters=None if kind == "shared" else CHARACTERS,
-        vocabulary_size=WORDS if kind == "shared" else None,
+        characters=None if kind == "tied" else CHARACTERS,
+        vocabulary_size=WORDS if kind == "tied" else None,
         cell_clip=0.1,
         projection_clip=0.05,
     )
     softmax = AdaptiveSoftmax(WORDS, 16, (5,)) if kind == "adaptive" else Softmax(WORDS, 16)
-    return LanguageModel(BiLM(config), softmax, tie_weights=kind == "shared").double()
+    return LanguageModel(BiLM(config), softmax, tie_weights=kind == "tied").double()
 
 
 def make_case(model, kind):
     random = np.random.default_rng(1)
-    shared = model.bilm.config.characters is None
-    chars = random.integers(1, WORDS if shared else 200, (TYPES + 1, 1 if shared else 8))
+    tied = model.bilm.config.characters is None
+    chars = random.integers(1, WORDS if tied else 200, (TYPES + 1, 1 if tied else 8))
     inputs, resets = [], []
     for _ in range(2):
         reset = random.random((BATCH_SIZE, STEPS)) < 0.3
         resets.append(reset)
-        every = (
+        entire_vocabulary = (
             NegativeSample.entire_vocabulary(WORDS, like=next(model.parameters()))
             if kind != "adaptive"
             else None
@@ -52,7 +83,7 @@ def make_case(model, kind):
                 torch.from_numpy(random.integers(0, WORDS, BATCH_SIZE * STEPS)),
                 Segments.of(reset),
                 Dropout(0.0, torch.Generator()),
-                every,
+                entire_vocabulary,
             )
         )
     state = State.zeros(model.bilm.config, BATCH_SIZE, like=next(model.parameters()))
@@ -65,8 +96,8 @@ def reference_loss(model, chars, inputs, resets, state):
     types = model.bilm.encode(chars)
     total = 0.0
     hidden, cell = torch.empty_like(state.hidden), torch.empty_like(state.cell)
-    for direction, (own, reset) in enumerate(zip(inputs, resets, strict=True)):
-        words, targets = own.type_rows.view(BATCH_SIZE, STEPS), own.targets.view(BATCH_SIZE, STEPS)
+    for direction, (input_, reset) in enumerate(zip(inputs, resets, strict=True)):
+        words, targets = (t.view(BATCH_SIZE, STEPS) for t in (input_.type_rows, input_.targets))
         for row in range(BATCH_SIZE):
             h, c = state.hidden[direction][:, [row]], state.cell[direction][:, [row]]
             for step in range(STEPS):
@@ -85,7 +116,7 @@ def reference_loss(model, chars, inputs, resets, state):
 
 
 @pytest.mark.parametrize(
-    "kind", ["plain", "sparse", "adaptive", "shared", "side by side", "in pieces"]
+    "kind", ["plain", "sparse", "adaptive", "tied", "side by side", "in pieces"]
 )
 def test_gradients_are_those_of_the_reference_loss(kind, monkeypatch):
     if kind == "side by side":
@@ -107,7 +138,7 @@ def test_gradients_are_those_of_the_reference_loss(kind, monkeypatch):
         if parameter.grad is not None:
             mine = ours[name].to_dense() if ours[name].is_sparse else ours[name]
             torch.testing.assert_close(mine, parameter.grad, msg=lambda m, n=name: f"{n}: {m}")
-    assert ("softmax.weight" in ours) == (kind not in ("adaptive", "shared"))
+    assert ("softmax.weight" in ours) == (kind not in ("adaptive", "tied"))
     if kind == "sparse":
         assert ours["softmax.weight"].is_sparse
 

@@ -52,8 +52,8 @@ def prepared(folder, text, **settings):
 
 def test_shards_have_the_sentences_and_the_lexicon_their_words(tmp_path):
     corpus = prepared(tmp_path / "a", f"{PARAGRAPH}\n\n{PARAGRAPH}\r\nNo end")
-    way = get_tokenizer("moses")
-    first = [way.tokenize(sentence) for sentence in way.split_sentences(PARAGRAPH)]
+    moses = get_tokenizer("moses")
+    first = [moses.tokenize(sentence) for sentence in moses.split_sentences(PARAGRAPH)]
     assert len(first) == 2
     assert sentences_of(corpus) == [*first, *first, ["No", "end"]]
     assert corpus.sentences == 5

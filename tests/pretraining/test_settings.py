@@ -131,6 +131,7 @@ def test_settings_that_do_not_change_a_step_may_differ():
         ("cutoffs = [5, 3]", "rising numbers"),
         ("batch_size = ", "not a TOML file"),
         ('preset = "huge"', "no preset is called 'huge'"),
+        ("preset = []", r"no preset is called \[\]"),
     ],
 )
 def test_a_mistake_is_one_sentence(text, message, tmp_path):

@@ -49,7 +49,7 @@ def test_a_run_saves_a_model_that_predicts_its_text(corpus, tmp_path):
         {"input": "words", "tie_weights": True},
         {"input": "words", "skip_connections": True},
     ],
-    ids=["unidirectional words", "characters", "shared softmax", "skip connections"],
+    ids=["unidirectional words", "characters", "tied weights", "skip connections"],
 )  # fmt: skip
 def test_five_sentences_are_learned_as_by_bilm_tf(shape, shared, tmp_path):
     golden = shared / "golden" / "bilm-tf" / "train"
@@ -186,16 +186,15 @@ def test_the_final_validation_is_of_the_best_model(corpus, tmp_path):
 
 
 def test_skip_epochs_starts_further_on_in_the_text(corpus):
-    whole = Trainer(corpus, changed(batch_size=1, sequence_length=1, shuffle="none"))
-    later = Trainer(
-        corpus, changed(batch_size=1, sequence_length=1, shuffle="none", skip_epochs=0.5)
-    )
-    half = (corpus.words + corpus.sentences) // 2
-    targets = [int(whole._streams[0].next_window().targets[0, 0]) for _ in range(2 * half)]
+    settings = {"batch_size": 1, "sequence_length": 1, "shuffle": "none"}
+    from_start = Trainer(corpus, changed(**settings))
+    from_middle = Trainer(corpus, changed(**settings, skip_epochs=0.5))
+    half = corpus.predictions // 2
+    targets = [int(from_start._streams[0].next_window().targets[0, 0]) for _ in range(2 * half)]
     start = next(i for i in range(half, 2 * half) if targets[i - 1] == 1)
-    ids = [int(later._streams[0].next_window().targets[0, 0]) for _ in range(half // 2)]
+    ids = [int(from_middle._streams[0].next_window().targets[0, 0]) for _ in range(half // 2)]
     assert ids == targets[start : start + half // 2]
-    assert later.epoch == 0.5
+    assert from_middle.epoch == 0.5
 
 
 def test_a_loss_over_the_entire_vocabulary_is_not_called_sampled(corpus, tmp_path):
@@ -235,12 +234,12 @@ def test_gradient_accumulation_averages_windows(corpus):
         Trainer(corpus, changed(**still)),
     )
     assert twice.words_per_step == 2 * once.words_per_step
-    apart = [once.train_step().losses for _ in range(2)]
-    together = twice.train_step().losses
-    assert together == pytest.approx([sum(way) / 2 for way in zip(*apart, strict=True)])
+    separate = [once.train_step().losses for _ in range(2)]
+    accumulated = twice.train_step().losses
+    assert accumulated == pytest.approx([sum(losses) / 2 for losses in zip(*separate, strict=True)])
 
 
-SHORT = """
+COMPARE_PRECISIONS = """
 import sys
 from dataclasses import replace
 import torch
@@ -253,11 +252,11 @@ torch.cpu.get_capabilities = lambda: {"avx512_bf16": True}
 loss._NUMBERS_FOR_THREADS = 0  # both directions are trained in threads
 torch.set_num_threads(2)
 settings = eval(sys.argv[2])
-both = [replace(settings, precision=precision) for precision in ("float32", "bfloat16")]
-runs = [Trainer(Corpus.open(sys.argv[1]), own) for own in both]
+corpus, precisions = Corpus.open(sys.argv[1]), ("float32", "bfloat16")
+runs = [Trainer(corpus, replace(settings, precision=precision)) for precision in precisions]
 losses = [[loss for _ in range(6) for loss in trainer.train_step().losses] for trainer in runs]
-apart = [abs(a / b - 1) for a, b in zip(*losses)]
-assert 0 < max(apart) < 0.01, losses
+differences = [abs(a / b - 1) for a, b in zip(*losses)]
+assert 0 < max(differences) < 0.01, losses
 """
 
 
@@ -268,7 +267,7 @@ def test_bfloat16_losses_are_close_to_float32(softmax, tmp_path):
     settings = changed(softmax=softmax, dropout=0.0, cutoffs=(6,))
     # Some machines announce bfloat16 instructions that they do not have: keep to older ones.
     done = subprocess.run(
-        [sys.executable, "-c", SHORT, str(tmp_path), repr(settings)],
+        [sys.executable, "-c", COMPARE_PRECISIONS, str(tmp_path), repr(settings)],
         env={**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"},
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Windows are bilm-tf's, element for element, and a stream goes on where another stood."""
+"""Training windows against those of bilm-tf, and streams that continue at a position."""
 
 import os
 import subprocess
@@ -112,9 +112,9 @@ def test_a_stream_continues_at_the_position_of_another(numbers, batch_size, leng
         first.next_window()
     second.seek(first.position)
     for _ in range(5):
-        here, there = first.next_window(), second.next_window()
-        assert (here.inputs == there.inputs).all()
-        assert (here.targets == there.targets).all()
+        expected, window = first.next_window(), second.next_window()
+        assert (window.inputs == expected.inputs).all()
+        assert (window.targets == expected.targets).all()
 
 
 READ_ALL = """

@@ -64,12 +64,11 @@ class ProcessGroup:
         if self.size == 1:
             return
         grads = []
-        for parameter in parameters:  # one that this rank did not use takes part as well
-            if not parameter.requires_grad:
-                continue
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            grads.append(parameter.grad)
+        for parameter in parameters:
+            if parameter.requires_grad:
+                if parameter.grad is None:  # not used by this rank, but perhaps by another
+                    parameter.grad = torch.zeros_like(parameter)
+                grads.append(parameter.grad)
         flat = torch.cat([grad.flatten() for grad in grads])
         with _lost_rank_errors():
             dist.all_reduce(flat)

@@ -114,19 +114,19 @@ def add_gradients(
     not_finite: list[list[int]] = [[] for _ in inputs]
 
     def train_direction(direction: int) -> None:
-        own = inputs[direction]
-        segments = own.segments
+        input_ = inputs[direction]
+        segments = input_.segments
         is_reset = segments.is_reset[:, None]
         with torch.autocast(chars.device.type, torch.bfloat16, enabled=bfloat16):
             layers, last_hidden, last_cell = bilm.lstms[direction](
-                F.embedding(own.type_rows[segments.tokens], own.dropout.drop_words(vectors)),
+                F.embedding(input_.type_rows[segments.tokens], input_.dropout.drop_words(vectors)),
                 segments.batch_sizes,
                 hidden[direction][:, segments.rows].masked_fill(is_reset, 0),
                 cell[direction][:, segments.rows].masked_fill(is_reset, 0),
                 bilm.config.num_layers,
-                dropout=own.dropout,
+                dropout=input_.dropout,
             )
-            top = own.dropout(layers[-1], segments.batch_sizes)
+            top = input_.dropout(layers[-1], segments.batch_sizes)
             loss = softmax.loss(direction, top, segments.tokens) / len(top)
         (loss * (scale / len(inputs))).backward()
         losses[direction] = loss.item()
@@ -195,27 +195,26 @@ class _WindowSoftmax:
             return
         tied = model.tied_embedding
         self._all_weights = self._softmax.weight if tied is None else tied
-        needed = [own.targets for own in inputs]
-        needed += [own.negatives.word_ids for own in inputs if own.negatives]
+        needed = [each.targets for each in inputs]
+        needed += [each.negatives.word_ids for each in inputs if each.negatives]
         self._word_ids = torch.cat(needed).unique()
-        self._row_of_word = self._word_ids.new_zeros(self._softmax.num_words)
-        self._row_of_word[self._word_ids] = torch.arange(
-            len(self._word_ids), device=self._word_ids.device
-        )
+        rows = torch.arange(len(self._word_ids), device=self._word_ids.device)
+        self._row_of_word = rows.new_zeros(self._softmax.num_words)
+        self._row_of_word[self._word_ids] = rows
         self._weight = self._all_weights.detach()[self._word_ids].requires_grad_()
         self._bias = self._softmax.bias.detach()[self._word_ids].requires_grad_()
 
     def loss(self, direction: int, vectors: Tensor, tokens: Tensor) -> Tensor:
         """The sum of the losses of some of a window's tokens."""
-        own = self._inputs[direction]
-        targets = own.targets[tokens]
+        input_ = self._inputs[direction]
+        targets = input_.targets[tokens]
         if isinstance(self._softmax, AdaptiveSoftmax):
             with torch.autocast(vectors.device.type, enabled=False):
                 return -self._softmax.log_likelihood(vectors, targets).sum()
-        assert own.negatives is not None
+        assert input_.negatives is not None
         negatives = NegativeSample(
-            self._row_of_word[own.negatives.word_ids],
-            own.negatives.log_expected_counts[self._word_ids],
+            self._row_of_word[input_.negatives.word_ids],
+            input_.negatives.log_expected_counts[self._word_ids],
         )
         return sampled_loss(
             vectors, self._row_of_word[targets], self._weight, self._bias, negatives
@@ -234,27 +233,21 @@ class _WindowSoftmax:
         """Add the gradients of the rows to those of the whole softmax."""
         if isinstance(self._softmax, AdaptiveSoftmax):
             return
-        for parameter, rows in (
-            (self._all_weights, self._weight),
-            (self._softmax.bias, self._bias),
-        ):
-            assert rows.grad is not None
+        pairs = ((self._all_weights, self._weight.grad), (self._softmax.bias, self._bias.grad))
+        for parameter, rows in pairs:
+            assert rows is not None
+            before = parameter.grad if parameter.is_leaf else None
             if not parameter.is_leaf:  # tied to the word embeddings
-                parameter.backward(
-                    torch.zeros_like(parameter).index_copy_(0, self._word_ids, rows.grad)
-                )
-                continue
-            if sparse:
+                parameter.backward(torch.zeros_like(parameter).index_copy_(0, self._word_ids, rows))
+            elif sparse:
                 grad = torch.sparse_coo_tensor(
                     self._word_ids[None],
-                    rows.grad,
+                    rows,
                     parameter.shape,
                     is_coalesced=True,
                     check_invariants=False,
                 )
-                before = parameter.grad
                 parameter.grad = grad if before is None else (before + grad).coalesce()
-                continue
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            parameter.grad.index_add_(0, self._word_ids, rows.grad)
+            else:
+                parameter.grad = torch.zeros_like(parameter) if before is None else before
+                parameter.grad.index_add_(0, self._word_ids, rows)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -107,11 +107,12 @@ class RunDirectory:
         if self._writes:
             write_checkpoint(vars(checkpoint), self.path / CHECKPOINT)
 
-    def save_model(self, pretrained: Pretrained) -> None:
+    def save_model(self, pretrained: Pretrained, card: str) -> None:
         """Replace the best model so far."""
         if self._writes:
             pretrained.model.copy_tied_embedding()
-            self._directory.replace_directory(MODEL, partial(formats.save, pretrained))
+            save = partial(formats.save, replace(pretrained, card=card))
+            self._directory.replace_directory(MODEL, save)
 
     def load_best_model(self) -> Pretrained:
         """The model that was saved last."""

@@ -28,13 +28,9 @@ class PretrainingSettings:
     projection_size: int = setting("size of a word vector and of an LSTM's hidden state", 128)
     cell_size: int = setting("size of an LSTM's cell state", 1024)
     num_layers: int = setting("LSTM layers in each direction", 2)
-    skip_connections: bool = setting(
-        "add each LSTM layer's input to its output, from layer 2", True
-    )
-    cell_clip: float = setting("clip cell states to this absolute value; 0 for no limit", 3.0)
-    projection_clip: float = setting(
-        "clip hidden states to this absolute value; 0 for no limit", 3.0
-    )
+    skip_connections: bool = setting("add an LSTM layer's input to its output, from layer 2", True)
+    cell_clip: float = setting("clip cell states to this absolute value; 0: no limit", 3.0)
+    projection_clip: float = setting("clip hidden states to this absolute value; 0: no limit", 3.0)
     directions: Literal["both", "forward", "backward"] = setting("directions of the LSTMs", "both")
     input: Literal["characters", "words"] = setting(
         "character CNN or word embeddings", "characters"
@@ -66,9 +62,7 @@ class PretrainingSettings:
     streams: Literal["same", "independent"] = setting(
         "whether both directions read the same sentences in a step", "same"
     )
-    skip_epochs: float = setting(
-        "how much of the text to skip at the start, in epochs", 0.0, ">= 0"
-    )
+    skip_epochs: float = setting("how much of the text to skip first, in epochs", 0.0, ">= 0")
     epochs: float = setting("passes over the text", 10.0, ">= 0")
     steps: int = setting("optimizer steps, instead of epochs if not 0", 0, ">= 0")
 
@@ -77,9 +71,7 @@ class PretrainingSettings:
     weight_dropout: float = setting(
         "dropout of recurrent weights, one mask per sequence", 0.0, "[0, 1)"
     )
-    word_dropout: float = setting(
-        "dropout of whole word types, one mask per sequence", 0.0, "[0, 1)"
-    )
+    word_dropout: float = setting("dropout of word types, one mask per sequence", 0.0, "[0, 1)")
 
     optimizer: Literal["adagrad", "adamw"] = setting("optimizer", "adagrad")
     learning_rate: float = setting("highest learning rate", 0.2, "> 0")
@@ -93,24 +85,18 @@ class PretrainingSettings:
     final_learning_rate: float = setting(
         "learning rate at the end, as a fraction of the highest", 0.05, "[0, 1]"
     )
-    max_grad_norm: float = setting(
-        "clip the norm of all gradients to this; 0 for no limit", 10.0, ">= 0"
-    )
+    max_grad_norm: float = setting("clip the gradients' norm to this; 0: no limit", 10.0, ">= 0")
     gradient_accumulation: int = setting("batches per optimizer step", 1, "> 0")
     encoder_every: int = setting("train the character CNN at one in so many steps", 1, "> 0")
     precision: Literal["float32", "bfloat16"] = setting("precision of most products", "float32")
 
-    validation_interval: int = setting(
-        "steps between validations; 0 for one at the end", 1000, ">= 0"
-    )
-    validation_words: int = setting("held-out words per validation; 0 for all", 50000, ">= 0")
-    patience: int = setting(
-        "stop after so many validations without improvement; 0: never", 0, ">= 0"
-    )
+    validation_interval: int = setting("steps between validations; 0: one at the end", 1000, ">= 0")
+    validation_words: int = setting("held-out words per validation; 0: all", 50000, ">= 0")
+    patience: int = setting("stop after so many validations without progress; 0: never", 0, ">= 0")
     checkpoint_minutes: float = setting("minutes between checkpoints", 10.0, ">= 0")
     log_interval: int = setting("steps between lines of the log", 50, "> 0")
     seed: int = setting("seed of every random choice", 0, ">= 0")
-    threads: int = setting("threads; 0 for one per CPU that the process may use", 0, ">= 0")
+    threads: int = setting("threads; 0: one per CPU that the process may use", 0, ">= 0")
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -251,7 +237,7 @@ def read_settings(source: str | Path | None, options: Mapping[str, str]) -> Pret
     _refuse_old_names(values, name)
     _refuse_old_names(options, "the options")
     preset = values.pop("preset", "small")
-    if preset not in PRESETS:
+    if preset not in list(PRESETS):  # a file may have any type here
         raise ConfigError(f"no preset is called {preset!r}, expected one of {sorted(PRESETS)}")
     return override_settings(PRESETS[preset], values, options, name)
 

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +64,20 @@ def pretrain(
     device = ProcessGroup.device(device)
     group = ProcessGroup.join(device)
     show_progress_bar = None if report and group.is_first else False  # during long validations
-    if report is None or not group.is_first:
-        report = _ignore
+    saved_at = reported_at = time.monotonic()
+
+    def tell(line: str) -> None:
+        nonlocal reported_at
+        reported_at = time.monotonic()
+        if report is not None and group.is_first:
+            report(line)
+
     run_dir = RunDirectory(Path(out), corpus, settings, writes=group.is_first)
     with run_dir.lock():
         group.broadcast(None)  # the other ranks wait until the directory exists
         checkpoint = run_dir.read_checkpoint()
         trainer = Trainer(corpus, settings, device=device, group=group)
-        if line := trainer.resume_or_start_from(checkpoint, init_from):
-            report(line)
+        start = trainer.resume_or_start_from(checkpoint, init_from)
         if trainer.step != group.broadcast(trainer.step):
             raise ConfigError(f"{out}: ranks do not see the same files there; use a shared disk")
         if trainer.step > trainer.total_steps:
@@ -81,21 +86,20 @@ def pretrain(
                 f"{trainer.total_steps:,} that the settings ask for; set more steps or epochs, or "
                 "give another --out"
             )
+        if start is not None:
+            tell(start)
         run_dir.write_settings()
         if checkpoint is None:
             run_dir.save_checkpoint(trainer.checkpoint())  # the directory is this run's from now on
 
         log = TrainingLog(run_dir.path, trainer, group)
-        saved_at = reported_at = time.monotonic()
         while not trainer.finished:
             log.add(trainer.train_step())
 
             if trainer.is_due(settings.log_interval):
-                report(log.write_progress())
-                reported_at = time.monotonic()
+                tell(log.write_progress())
             elif time.monotonic() - reported_at > _SECONDS_BETWEEN_LINES:
-                report(f"step {trainer.step:,} of {trainer.total_steps:,}")
-                reported_at = time.monotonic()
+                tell(f"step {trainer.step:,} of {trainer.total_steps:,}")
 
             if trainer.is_due(settings.validation_interval):
                 validation = validate(
@@ -104,12 +108,9 @@ def pretrain(
                     words=settings.validation_words,
                     show_progress_bar=show_progress_bar,
                 )
-                report(log.write_validation(validation))
+                tell(log.write_validation(validation))
                 if trainer.is_best(validation):
-                    run_dir.save_model(
-                        replace(trainer.pretrained, card=trainer.model_card(validation))
-                    )
-                reported_at = time.monotonic()
+                    run_dir.save_model(trainer.pretrained, trainer.model_card(validation))
 
             is_late = time.monotonic() - saved_at > 60 * settings.checkpoint_minutes
             if group.broadcast(is_late) or trainer.finished:
@@ -122,14 +123,10 @@ def pretrain(
                 run_dir.load_best_model(), corpus.valid, show_progress_bar=show_progress_bar
             )
             line = log.write_validation(final_validation, final=True)
-            report(f"the best model, all held-out text: {line}")
+            tell(f"the best model, all held-out text: {line}")
         log.close()
         group.close()
         return final_validation
-
-
-def _ignore(line: str) -> None:
-    """Report nothing."""
 
 
 @dataclass(frozen=True)
