@@ -63,13 +63,7 @@ def prepare(
     if vocabulary is not None:
         given_vocabulary, digest = _read_vocabulary(Path(vocabulary))
     settings = PrepareSettings(
-        split=tokenizer,
-        wrapped=wrapped,
-        hold_out=valid is None,
-        min_count=min_count,
-        max_words=max_words,
-        vocabulary=digest,
-        skip_bad=skip_bad,
+        tokenizer, wrapped, valid is None, min_count, max_words, digest, skip_bad
     )
     if workers is None:
         from elmokit.threads import usable_cpus  # noqa: PLC0415  (torch; workers need none)
@@ -80,13 +74,9 @@ def prepare(
     folder = Path(folder)
     names, held_out_names = _as_list(texts), _as_list(valid or [])
     _check_outside(folder, names + held_out_names)
-    files = find_files(names)
-    held_out = find_files(names + held_out_names)[len(files) :]
-    sources = [
-        SourceRecord(file.name, file.size, file.modified, is_held_out)
-        for group, is_held_out in ((files, False), (held_out, True))
-        for file in group
-    ]
+    num_texts = len(find_files(names))
+    files = [(f, k >= num_texts) for k, f in enumerate(find_files(names + held_out_names))]
+    sources = [SourceRecord(f.name, f.size, f.modified, held_out) for f, held_out in files]
     if (folder / "corpus.json").exists():
         return _open_existing(folder, sources, settings)
 
@@ -94,7 +84,7 @@ def prepare(
         sizes = [source.bytes for source in sources if source.bytes is not None]
         total = sum(sizes) // 10**6 if len(sizes) == len(sources) else None  # stdin has none
         with Progress(total, unit="MB", shown=show_progress_bar) as progress:
-            chunks = read_chunks(files, held_out, wrapped=wrapped, hold_out=settings.hold_out)
+            chunks = read_chunks(files, wrapped=wrapped, hold_out=settings.hold_out)
             parts = write_parts(chunks, directory, settings, workers=workers, progress=progress)
         bad_lines = folder / "bad_lines.tsv"
         counts = CorpusCounts.of(parts, bad_lines)

@@ -49,16 +49,17 @@ class Chunk:
 
 
 def read_chunks(
-    files: Iterable[TextFile], held_out_files: Iterable[TextFile], *, wrapped: bool, hold_out: bool
+    files: Iterable[tuple[TextFile, bool]], *, wrapped: bool, hold_out: bool
 ) -> Iterator[Chunk]:
     """The chunks of all files, in order; the same files always give the same chunks.
 
-    Each line is a paragraph; in `wrapped` text blank lines separate paragraphs, which are not
-    split. `hold_out` holds out one in 500 paragraphs, until there are about 50,000 words.
+    `files` says of each whether it is held out. Each line is a paragraph; in `wrapped` text blank
+    lines separate paragraphs, which are not split. `hold_out` holds out one in 500 paragraphs,
+    until there are about 50,000 words.
     """
     ranges, empty_files = list[LineRange](), list[str]()
     index = chunk_bytes = num_paragraphs = held_out_words = bytes_of_files = 0
-    for file, is_held_out in [(f, False) for f in files] + [(f, True) for f in held_out_files]:
+    for file, is_held_out in files:
         is_empty, next_line = True, 0
         with file.open() as reader:
             for first_line, text in _read_paragraphs(reader) if wrapped else _read_lines(reader):
