@@ -234,11 +234,16 @@ def _score_running_text(
     yield from _scores(scorer, sentences, scores)
 
 
+def default_streams(predictions: int) -> int:
+    """How many streams running text with so many predictions is cut into."""
+    return min(_MAX_STREAMS, max(1, predictions // _PREDICTIONS_PER_STREAM))
+
+
 def _split_evenly(sentences: list[list[str]], streams: int | None) -> list[list[list[str]]]:
     """Consecutive sentences in parts of about as many predictions each."""
     ends = np.cumsum([len(sentence) + 1 for sentence in sentences], dtype=np.int64)
     total = int(ends[-1]) if len(ends) else 0
-    count = streams or min(_MAX_STREAMS, max(1, total // _PREDICTIONS_PER_STREAM))
+    count = streams or default_streams(total)
     cuts = np.searchsorted(ends, [total * stream / count for stream in range(1, count)], "right")
     edges = [0, *(int(cut) for cut in cuts), len(sentences)]
     return [sentences[start:end] for start, end in pairwise(edges) if start < end]

@@ -227,6 +227,15 @@ def test_training_both_directions_in_threads_is_deterministic(corpus, monkeypatc
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_sparse_gradients_train_as_dense_ones_do(corpus):
+    runs = [
+        Trainer(corpus, changed(optimizer="adagrad", gradient_accumulation=2, **gradient))
+        for gradient in ({"softmax_gradient": "sparse"}, {"softmax_gradient": "dense"})
+    ]
+    sparse, dense = ([trainer.train_step().losses for _ in range(4)] for trainer in runs)
+    assert sparse == [pytest.approx(losses) for losses in dense]
+
+
 def test_gradient_accumulation_averages_windows(corpus):
     still = {"learning_rate": 1e-12, "dropout": 0.0, "reset_probability": 1.0, "softmax": "full"}
     twice, once = (

@@ -20,6 +20,7 @@ from elmokit.pretraining.trainer import Trainer
 from elmokit.pretraining.validation import sample_sentences, validate
 from elmokit.process_memory import peak_bytes
 from elmokit.progress import duration
+from elmokit.scoring import default_streams
 from elmokit.threads import find_device
 
 # Steps are timed for so long, and validation on so many words.
@@ -101,13 +102,14 @@ def _time_validation(trainer: Trainer, steps_left: int) -> float:
     valid, settings = trainer.corpus.valid, trainer.settings
     if not valid:
         return 0.0
+    words = _count_words(sample_sentences(valid, settings.validation_words))
     timed = sample_sentences(valid, _WORDS_TIMED)
     started = time.perf_counter()
-    validate(trainer.pretrained, timed)
+    # As many streams as all words make: fewer would take longer for each word.
+    validate(trainer.pretrained, timed, streams=default_streams(words))
     seconds_per_word = (time.perf_counter() - started) / _count_words(timed)
     interval = settings.validation_interval or steps_left
     validations = -(-steps_left // interval) if steps_left else 0
-    words = _count_words(sample_sentences(valid, settings.validation_words))
     return seconds_per_word * (validations * words + _count_words(valid))
 
 

@@ -230,7 +230,9 @@ class Trainer:
                     f"step {self.step}: the gradients are not finite, though the losses are "
                     f"{losses}; {_REMEDY}"
                 )
-            self._optimizer.step()
+            # Unless told so, torch warns that its own Adagrad does not check sparse gradients.
+            with torch.sparse.check_sparse_tensor_invariants(False):
+                self._optimizer.step()
         self.step += 1
         means = [sum(column) / len(losses) for column in zip(*losses, strict=True)]
         return StepResult(means, norm, rate, time.perf_counter() - started)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from elmokit.formats.pretrained import Pretrained
 from elmokit.language_model_results import Perplexity
@@ -41,6 +42,7 @@ def validate(
     sentences: Sequence[Sequence[str]],
     *,
     words: int = 0,
+    streams: int | None = None,
     show_progress_bar: bool | None = False,
 ) -> Validation | None:
     """Perplexities of held-out sentences, or of a sample of about so many words; None of none."""
@@ -48,10 +50,8 @@ def validate(
         return None
     sentences = sample_sentences(sentences, words)
     pretrained.model.copy_tied_embedding()
-    return Validation(
-        perplexity(pretrained, sentences, state="zero", show_progress_bar=show_progress_bar),
-        perplexity(pretrained, sentences, state="carry", show_progress_bar=show_progress_bar),
-    )
+    measure = partial(perplexity, pretrained, sentences, show_progress_bar=show_progress_bar)
+    return Validation(measure(state="zero"), measure(state="carry", streams=streams))
 
 
 def sample_sentences(sentences: Sequence[Sequence[str]], words: int) -> Sequence[Sequence[str]]:
