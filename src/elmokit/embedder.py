@@ -21,6 +21,7 @@ from elmokit.batching import (
     token_windows,
 )
 from elmokit.errors import InputError
+from elmokit.formats.alignment import Align
 from elmokit.formats.native import read_state, write_state
 from elmokit.formats.pretrained import Pretrained
 from elmokit.inference_session import (
@@ -38,7 +39,7 @@ from elmokit.pooling import Vectors, get_pooling, pool_sentences, unit_vectors
 from elmokit.process_memory import trim_malloc
 from elmokit.progress import Progress
 from elmokit.scoring import Scorer, score
-from elmokit.threads import find_device
+from elmokit.threads import find_device, using_threads
 from elmokit.tokenizers import get_tokenizer
 from elmokit.whitening import Whitening
 from elmokit.word_prediction import fill_text, predict_words, sample
@@ -55,6 +56,7 @@ def load(
     weights: str | Path | None = None,
     *,
     tokenizer: str | None = None,
+    align: Align | None = None,
     state: StateMode = "zero",
     device: str | torch.device = "cpu",
     precision: Precision = "float32",
@@ -72,6 +74,7 @@ def load(
         source,
         weights,
         tokenizer=tokenizer,
+        align=align,
         state=state,
         device=device,
         precision=precision,
@@ -86,7 +89,10 @@ def load(
 class LoadOptions:
     """What to load, and how to run it: the options of `load` in one record.
 
-    `tokenizer` names how raw text is split, if not as the model says. `state` says how a sentence
+    `tokenizer` names how raw text is split, if not as the model says. `align` turns layers to those
+    of another language's model, by matrices of Schuster et al. (2019): an .npz whose arrays are
+    named by layers, a .pth with the matrix of layer 1, or a dictionary of such files or matrices by
+    layer. The language model's results do not change. `state` says how a sentence
     starts: from `zero` (its vectors depend on it alone), from one `warm` state for all (the state
     after ten empty sentences), or where the sentence before it ended (`carry`, as bilm-tf and
     AllenNLP did). With `carry`, the k-th sentence of a call goes on where the k-th of the call
@@ -101,6 +107,7 @@ class LoadOptions:
     source: str | Path | None = None
     weights: str | Path | None = None
     tokenizer: str | None = None
+    align: Align | None = None
     state: StateMode = "zero"
     device: str | torch.device = "cpu"
     precision: Precision = "float32"
@@ -124,7 +131,11 @@ class LoadOptions:
     def load(self) -> "Embedder":
         """The model, ready to embed."""
         pretrained = formats.load(
-            self.source, self.weights, tokenizer=self.tokenizer, offline=self.offline
+            self.source,
+            self.weights,
+            tokenizer=self.tokenizer,
+            align=self.align,
+            offline=self.offline,
         )
         name = "the English model" if self.source is None else str(self.source)
         return Embedder(pretrained, self, name=name)
@@ -162,7 +173,7 @@ class Embedder:
         self._carried = CarriedState(self.session)
 
     def __repr__(self) -> str:
-        softmax = self.pretrained.model.softmax
+        softmax, aligned = self.pretrained.model.softmax, self.bilm.config.aligned_layers
         parts = [
             *([self.name] if self.name else []),
             f"{self.num_layers} layers of {self.dim} dimensions",
@@ -170,6 +181,7 @@ class Embedder:
             f"{self.precision} on {self.bilm.device}",
             f"tokenizer {self.pretrained.tokenizer!r}",
             f"softmax over {softmax.num_words:,} words" if softmax else "no softmax",
+            *([f"aligned layers {[*aligned]}"] if aligned else []),
             *([] if self.state_mode == "zero" else [f"state {self.state_mode!r}"]),
         ]
         return f"Embedder({', '.join(parts)})"
@@ -484,6 +496,12 @@ class Embedder:
             layers, _ = self.session.run(
                 sentences, layers=selection.layers, directions=selection.directions
             )
+        if self.bilm.config.aligned_layers:
+            # Sentence by sentence, so that bits do not depend on the other sentences.
+            with torch.no_grad(), using_threads(1):
+                for row, sentence in enumerate(sentences):
+                    words = slice(len(sentence) + 2)
+                    layers[:, row, words] = self.bilm.align(layers[:, row, words], selection.layers)
         arrays = layers.float().cpu().numpy()
         edge = 0 if selection.boundaries else 1
         return [

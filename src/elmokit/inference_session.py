@@ -246,6 +246,11 @@ class LayerSelection:
         for number in numbers:
             if not isinstance(number, Integral | int) or not -top - 1 <= number <= top:
                 raise InputError(f"layer {number!r} was asked for, but the model has 0 to {top}")
+        if config.aligned_layers and directions != "both":
+            raise InputError(
+                f"directions is {directions!r}, but the model is aligned, and a matrix aligns both "
+                "at once; ask for 'both', or load the model without align"
+            )
         if directions not in ("both", *config.directions):
             raise InputError(
                 f"directions is {directions!r}, but the model has {', '.join(config.directions)}"

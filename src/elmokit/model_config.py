@@ -22,7 +22,7 @@ class BiLMConfig:
     `projection_size` is the size of a word vector and of an LSTM's hidden state, `cell_size` that
     of its cell state. Where the two are equal, the LSTM has no projection. A model has one of
     `characters`, `vocabulary_size` (a word-level model, whose embedding has so many rows) and
-    `lexicons`.
+    `lexicons`. `aligned_layers` are those that are turned to another language's model.
     """
 
     projection_size: int
@@ -36,6 +36,7 @@ class BiLMConfig:
     projection_clip: float | None = 3.0
     forget_bias: float = 1.0
     lexicons: "LexiconConfig | None" = None
+    aligned_layers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         _positive("projection_size", self.projection_size)
@@ -70,6 +71,12 @@ class BiLMConfig:
                 raise ConfigError(
                     f"{name} is {clip!r}, expected a positive number, or None for no clip"
                 )
+
+        if any(not 0 <= layer <= self.num_layers for layer in self.aligned_layers):
+            raise ConfigError(
+                f"aligned_layers is {self.aligned_layers}, expected layers of the model, 0 to "
+                f"{self.num_layers}"
+            )
 
     @property
     def output_size(self) -> int:

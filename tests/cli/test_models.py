@@ -33,6 +33,18 @@ def test_convert_goes_both_ways(elmo, folder, tmp_path):
     assert len(fingerprints) == 1
 
 
+def test_layers_are_aligned_when_converting_or_embedding(elmo, folder, tmp_path):
+    path, matrix = tmp_path / "align.npz", np.diag(np.arange(12.0))
+    np.savez(path, **{"1": matrix})
+    succeeded(elmo("convert", folder, tmp_path / "aligned", "--align", path))
+    assert "aligned layers      [1]" in succeeded(elmo("info", tmp_path / "aligned"))
+    expected = elmokit.load(folder, align={1: matrix}).encode(["A cat ."])
+    for model in ([folder, "--align", path], [tmp_path / "aligned"]):
+        out = tmp_path / f"{len(model)}.npy"
+        succeeded(elmo("encode", "--text", "A cat .", "--out", out, "--model", *model))
+        np.testing.assert_array_equal(np.load(out), expected)
+
+
 def test_export_writes_softmax_words_and_states(elmo, folder, text, tmp_path):
     def exported(*arguments):
         done = elmo("export", *arguments, "-m", folder)

@@ -8,6 +8,7 @@ import typer
 
 import elmokit
 from elmokit.cli.options import (
+    ALIGN,
     AS_JSON,
     OFFLINE,
     TEXT,
@@ -163,6 +164,10 @@ def info(
         "softmax words": None if softmax is None else softmax.num_words,
         "vocabulary": None if pretrained.vocabulary is None else len(pretrained.vocabulary),
         "tokenizer": pretrained.tokenizer,
+        "mix": None
+        if pretrained.mix is None
+        else [*pretrained.mix.layer_weights.tolist(), pretrained.mix.scale.item()],
+        "aligned layers": [*config.aligned_layers] or None,
         "fingerprint": pretrained.fingerprint(),
     }
     if lexicons is not None:
@@ -182,15 +187,16 @@ def convert(
     weights: Path | None = option("The weights file, if FROM is an options file."),
     format: Literal["elmokit", "bilm-tf"] = option("The format to write.", "elmokit"),
     tokenizer: str | None = TOKENIZER,
+    align: Path | None = ALIGN,
     half: bool = option("Write float16 numbers: half the size, not exact.", False),
     offline: bool = OFFLINE,
 ) -> None:
-    """Convert a model without loss, from bilm-tf's files to an elmokit folder or back.
+    """Convert a model without loss, from any format to an elmokit folder or bilm-tf's files.
 
     Example: elmo convert elmo_small.zip small
     """
     elmokit.convert(
-        source, target, weights=weights, format=format, tokenizer=tokenizer, half=half,
+        source, target, weights=weights, format=format, tokenizer=tokenizer, align=align, half=half,
         offline=offline,
     )  # fmt: skip
     tell(f"{target}: written")

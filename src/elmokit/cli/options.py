@@ -88,6 +88,10 @@ CORPUS_HELP = "Files, folders or quoted globs, plain or packed (.gz, .xz, .zst);
 SOURCE = argument("INPUT", "A file with a text on each line; - is stdin.", None)
 TEXT = option("A text given here instead of INPUT; may be repeated.")
 TOKENIZER = tokenizer_option(show_default="as the model's training text was")
+ALIGN = option(
+    "Turn layers to those of another language's model: an .npz with a matrix for each layer, or a "
+    ".pth with that of layer 1.",
+)
 DEVICE = option("Where to compute.", "cpu", metavar="cpu|cuda|cuda:N|mps")
 OFFLINE = option("Never use the network; ELMOKIT_OFFLINE=1 says the same.", False)
 AS_JSON = option("Print JSON.", False, "--json")
@@ -102,6 +106,7 @@ class _LoadOptions:
         None, "--model", "-m", metavar="MODEL", show_default="the English model in the package",
     )  # fmt: skip
     tokenizer: str | None = TOKENIZER
+    align: Path | None = ALIGN
     state: Literal["zero", "carry", "warm"] = option(
         "The LSTM state at the start of a sentence: zero, carried over from the sentence before, "
         "or the same warm state for every sentence.",

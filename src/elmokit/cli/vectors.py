@@ -28,7 +28,7 @@ from elmokit.pooling import LAYERS
 
 
 @resumable("run the same command again to go on after the last sentence written")
-@takes_model("state", "precision", "tokens_per_batch")
+@takes_model("align", "state", "precision", "tokens_per_batch")
 def embed(
     load: Load,
     source: str = argument("INPUT", "A file with a sentence on each line, or FASTA; - is stdin."),
@@ -130,7 +130,7 @@ def _as_number(text: str | None) -> int | str | None:
         return text
 
 
-@takes_model("tokenizer", "state", "precision", "tokens_per_batch")
+@takes_model("tokenizer", "align", "state", "precision", "tokens_per_batch")
 def encode(
     load: Load,
     source: str | None = SOURCE,

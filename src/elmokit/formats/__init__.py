@@ -9,6 +9,7 @@ from elmokit.atomic import new_directory
 from elmokit.catalogue import Location, locate
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.formats import native
+from elmokit.formats.alignment import Align, read_alignment
 from elmokit.formats.archives import file_kind, unpack_model
 from elmokit.formats.bilm_tf import read_bilm_tf, write_bilm_tf
 from elmokit.formats.manylangs import read_manylangs  # noqa: F401  registers the format
@@ -31,14 +32,26 @@ def load(
     weights: str | Path | None = None,
     *,
     tokenizer: str | None = None,
+    align: Align | None = None,
     offline: bool = False,
 ) -> Pretrained:
     """The model with a name, of a folder, an archive, or an options and a weights file.
 
     Without any of these it is the English model in the package. A name is that of a published model
     (`elmokit.models`), which is downloaded at its first use unless `offline` is set, here or by
-    ELMOKIT_OFFLINE=1. `tokenizer` replaces the one that is stored with the model.
+    ELMOKIT_OFFLINE=1. `tokenizer` replaces the one that is stored with the model, and `align` (see
+    LoadOptions) its alignment.
     """
+    pretrained = _load(source, weights, tokenizer, offline=offline)
+    if align is not None:
+        bilm = pretrained.model.bilm
+        bilm.set_alignment(read_alignment(align, bilm.config))
+    return pretrained
+
+
+def _load(
+    source: str | Path | None, weights: str | Path | None, tokenizer: str | None, *, offline: bool
+) -> Pretrained:
     pair = weights is not None
     location = Location(ENGLISH)
     if source is not None:
@@ -102,11 +115,12 @@ def convert(
     weights: str | Path | None = None,
     format: Format = "elmokit",
     tokenizer: str | None = None,
+    align: Align | None = None,
     half: bool = False,
     offline: bool = False,
 ) -> None:
     """Save a model of any format in another format; without loss, except for `half`."""
-    pretrained = load(source, weights, tokenizer=tokenizer, offline=offline)
+    pretrained = load(source, weights, tokenizer=tokenizer, align=align, offline=offline)
     save(pretrained, target, format=format, half=half)
 
 

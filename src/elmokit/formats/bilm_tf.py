@@ -138,6 +138,11 @@ def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
             "bilm-tf's files cannot hold a model with the backward direction only; save it in the "
             "'elmokit' format"
         )
+    if config.aligned_layers:
+        raise FormatError(
+            "bilm-tf's files cannot hold an alignment; save the model in the 'elmokit' format, or "
+            "load it without align"
+        )
     if config.forget_bias != 1.0:
         raise FormatError(
             f"bilm-tf adds 1.0 to all forget gates, but this model adds {config.forget_bias}; save "

@@ -159,6 +159,8 @@ def stored_config(config: BiLMConfig) -> dict[str, Any]:
         }
     if config.lexicons is not None:  # no model of 0.1 had any
         stored["lexicons"] = values["lexicons"]
+    if config.aligned_layers:  # nor these
+        stored["aligned_layers"] = config.aligned_layers
     return stored
 
 

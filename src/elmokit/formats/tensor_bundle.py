@@ -172,16 +172,22 @@ def _find_pieces(
     """The axis along which a tensor is cut, and the entries of its pieces in order."""
     if not entry.slices:
         return 0, [entry]
-    rank = len(entry.shape)
+    if any(len(piece) != len(entry.shape) for piece in entry.slices):
+        raise _DamageError(f"the pieces of {key!r} have not the axes of the whole")
+    # The length of an axis that is not cut is -1 or that of the whole.
     cut_axes = {
-        axis for piece in entry.slices for axis, (_, length) in enumerate(piece) if length >= 0
+        axis
+        for piece in entry.slices
+        for axis, ((_, length), whole) in enumerate(zip(piece, entry.shape, strict=True))
+        if length not in (-1, whole)
     }
-    if len(cut_axes) != 1 or any(len(piece) != rank for piece in entry.slices):
+    if len(cut_axes) > 1 or not entry.shape:
         raise _DamageError(f"{key!r} is cut along {len(cut_axes)} axes, expected one")
-    axis = cut_axes.pop()
+    axis = min(cut_axes, default=0)
     pieces, end = [], 0
     for piece in sorted(entry.slices, key=lambda piece: piece[axis]):
         start, length = piece[axis]
+        length = entry.shape[axis] if length < 0 else length
         found = entries.get(_piece_key(key, piece))
         shape = (*entry.shape[:axis], length, *entry.shape[axis + 1 :])
         if found is None or found.shape != shape or found.dtype != entry.dtype or start != end:

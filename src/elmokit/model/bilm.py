@@ -1,10 +1,11 @@
 """The bidirectional language model: one word encoder, two LSTM stacks, a softmax."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.batching import Batch
@@ -24,7 +25,8 @@ class BiLM(nn.Module):
     """A bidirectional language model without its softmax.
 
     Layer 0 is the context-free word vector, once for each direction; layer k holds the hidden
-    states of the k-th LSTM layer, forward half first, then backward.
+    states of the k-th LSTM layer, forward half first, then backward. Layers may be aligned to those
+    of another language's model (Schuster et al. 2019): then `forward` gives them aligned.
     """
 
     def __init__(self, config: BiLMConfig) -> None:
@@ -39,6 +41,9 @@ class BiLM(nn.Module):
             assert config.vocabulary_size is not None  # checked by the config
             self.encoder = WordEmbedding(config.vocabulary_size, config.projection_size)
         self.lstms = nn.ModuleList(LSTMStack(config) for _ in config.directions)
+        size = config.output_size
+        for layer in config.aligned_layers:
+            self.register_buffer(f"alignment_{layer}", torch.zeros(size, size))
 
     @property
     def device(self) -> torch.device:
@@ -54,7 +59,28 @@ class BiLM(nn.Module):
 
     def forward(self, batch: Batch, state: "State | None" = None) -> "tuple[Tensor, State]":
         """All layers, (layers + 1, sentences, steps, output_size), 0 at padding; and the state."""
-        return self.run_lstms(self.encode(batch.chars), batch.words, state)
+        layers, state = self.run_lstms(self.encode(batch.chars), batch.words, state)
+        return self.align(layers, range(self.config.num_layers + 1)), state
+
+    def set_alignment(self, matrices: Mapping[int, Tensor]) -> None:
+        """Align these layers, and no others, with a matrix each, (output_size, output_size)."""
+        for layer in self.config.aligned_layers:
+            delattr(self, f"alignment_{layer}")
+        self.config = replace(self.config, aligned_layers=tuple(sorted(matrices)))
+        for layer, matrix in sorted(matrices.items()):
+            self.register_buffer(f"alignment_{layer}", matrix.to(self.device))
+
+    def align(self, layers: Tensor, numbers: Sequence[int]) -> Tensor:
+        """Layers with these numbers, (layers, ..., output_size), aligned where they are to be."""
+        if not self.config.aligned_layers:
+            return layers
+        aligned = [
+            F.linear(layer, self.get_buffer(f"alignment_{number}").to(layer))
+            if number in self.config.aligned_layers
+            else layer
+            for layer, number in zip(layers, numbers, strict=True)
+        ]
+        return torch.stack(aligned)
 
     def encode(self, chars: Tensor) -> Tensor:  # (types, ids of a word) -> (types, dim)
         """The vector of each word type; that of row 0, padding, is zero."""
@@ -75,6 +101,7 @@ class BiLM(nn.Module):
         """The chosen layers of sentences, and the state after them.
 
         `types`, (types, dim), are word vectors, and `words`, (sentences, steps), their indices.
+        The layers are as the softmax expects them, not aligned.
         Layers and directions that were not chosen are not run, and their state does not change.
         `packed_weights`, from `pack`, are for use without gradients; then directions and groups of
         sentences run at the same time, where that is faster.

@@ -116,7 +116,8 @@ class Elmo(nn.Module):
         with torch.set_grad_enabled(grad and _is_trained(self.bilm.encoder)):
             types = self.bilm.encode(batch.chars)
         with torch.set_grad_enabled(grad and _is_trained(self.bilm)):
-            return self.bilm.run_lstms(types, batch.words, state, layers=self.layers)
+            layers, state = self.bilm.run_lstms(types, batch.words, state, layers=self.layers)
+            return self.bilm.align(layers, self.layers), state
 
     def _batch(self, text: Batch | Tensor | Sequence[Sequence[str]]) -> Batch:
         device = self.bilm.device

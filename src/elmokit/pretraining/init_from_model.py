@@ -17,6 +17,11 @@ def copy_weights(source: Pretrained, target: Pretrained) -> str:
     Of the softmax and of word embeddings, the rows of words in both vocabularies are copied.
     """
     old_bilm, new_bilm = source.model.bilm, target.model.bilm
+    if old_bilm.config.aligned_layers:
+        raise InputError(
+            "the model to start from is aligned, which training would undo; start from the model "
+            "without alignment"
+        )
     for field in fields(new_bilm.config):
         new_size, old_size = (getattr(b.config, field.name) for b in (new_bilm, old_bilm))
         if new_size != old_size and field.name != "vocabulary_size":

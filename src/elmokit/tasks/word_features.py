@@ -242,6 +242,7 @@ class WordFeatures(nn.Module):
         layers, _ = self.bilm.run_lstms(
             self.bilm.encode(batch.chars), batch.words, layers=self.layers
         )
+        layers = self.bilm.align(layers, self.layers)
         # Without the boundaries of sentences: (words, layers, dim) of each sentence.
         outputs = iter(layers[:, :, 1:-1].permute(1, 2, 0, 3))
         texts = [torch.cat([next(outputs)[: len(words)] for words in text]) for text in prepared]

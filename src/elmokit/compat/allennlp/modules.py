@@ -196,7 +196,9 @@ class ElmoBiLm(nn.Module):
             embedding, mask = output["token_embedding"], output["mask"]
         layers = self._elmo_lstm(embedding, mask)
         context_free = torch.cat([embedding] * len(self.bilm.config.directions), -1)
-        return {"activations": [context_free * mask[..., None], *layers], "mask": mask}
+        all_layers = torch.stack([context_free * mask[..., None], *layers])
+        aligned = self.bilm.align(all_layers, range(len(all_layers)))
+        return {"activations": [*aligned], "mask": mask}
 
     def _all_cached(self, word_inputs: Tensor) -> bool:
         """Whether all words are cached; else, as in AllenNLP, the character ids are used."""
