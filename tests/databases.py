@@ -28,7 +28,7 @@ def start_server():
 
 
 class Server:
-    """A server, the addresses of indexes in it, and what happens to it."""
+    """A running server, and the addresses of indexes in it."""
 
     def __init__(self, running):
         self._running, self._uri = running, running.get_uri()
@@ -36,22 +36,22 @@ class Server:
     def address(self, name):
         return f"{self._uri}{'&' if '?' in self._uri else '?'}index={name}"
 
-    def run(self, order):
-        """What an order of SQL gives."""
+    def run(self, statement):
+        """The rows of an SQL statement."""
         with psycopg.connect(self._uri, autocommit=True) as connection:
-            done = connection.execute(order)
-            return done.fetchall() if done.description else []
+            cursor = connection.execute(statement)
+            return cursor.fetchall() if cursor.description else []
 
     @contextmanager
-    def holding(self, order):
-        """What an order has locked stays so until the block ends."""
+    def holding(self, statement):
+        """Keep the locks of an SQL statement until the block ends."""
         with psycopg.connect(self._uri) as connection:
-            connection.execute(order)
+            connection.execute(statement)
             yield
 
     @contextmanager
     def away(self):
-        """No server until the block ends."""
+        """Stop the server until the block ends."""
         self._running.stop()
         try:
             yield
@@ -60,8 +60,8 @@ class Server:
             assert self._running.get_uri() == self._uri
 
     def wait_until_left(self, seconds=20):
-        """Until the server has noticed that those who changed an index are gone."""
+        """Wait until the server has noticed that killed processes are gone."""
         end = time.monotonic() + seconds
         while self.run("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'"):
-            assert time.monotonic() < end, "somebody is still there"
+            assert time.monotonic() < end, "an advisory lock is still held"
             time.sleep(0.01)

@@ -21,13 +21,13 @@ TINY = TaskSettings(
 ANIMALS, VERBS = ("cat", "dog", "owl", "fox"), ("sleeps", "eats", "runs")
 
 
-def before(number):
+def num_leading_words(number):
     """How many words to put in front, so that no position is always the right one."""
     return number // 2 % 3
 
 
 def sentence(number):
-    lead = ("now", "and")[: before(number)]
+    lead = ("now", "and")[: num_leading_words(number)]
     return (
         *lead,
         "the",
@@ -38,14 +38,14 @@ def sentence(number):
     )
 
 
-def tags(number, *own):
-    return ("O",) * before(number) + own
+def tags(number, *rest):
+    return ("O",) * num_leading_words(number) + rest
 
 
 def question(number):
     words = sentence(number)
     text = " ".join(words)
-    starts = [text.index(f" {word}") + 1 if place else 0 for place, word in enumerate(words)]
+    starts = [text.index(f" {word}") + 1 if index else 0 for index, word in enumerate(words)]
     offsets = tuple((start, start + len(word)) for start, word in zip(starts, words, strict=True))
     last = len(words) - 1
     answers = (Answer(words[last], last, last, False),)
@@ -60,7 +60,7 @@ def labelled(number, *, phrases=False):
 
 
 def document(number):
-    first = before(number)
+    first = num_leading_words(number)
     end = first + 5
     clusters = (((first, first + 1), (end, end)),)
     return Document(str(number), 0, (sentence(number), ("it", "left")), clusters)
@@ -73,13 +73,15 @@ EXAMPLES = {
         TaggedSentence(sentence(n), tags(n, "B-NP", "E-NP", "S-VP", "O", "S-NP")) for n in range(12)
     ],
     "pos": [
-        TaggedSentence(sentence(n), ("ADV",) * before(n) + ("DET", "NOUN", "VERB", "ADP", "PROPN"))
+        TaggedSentence(
+            sentence(n), ("ADV",) * num_leading_words(n) + ("DET", "NOUN", "VERB", "ADP", "PROPN")
+        )
         for n in range(12)
     ],
     "srl": [
         PredicateRoles(
             sentence(n),
-            before(n) + 2,
+            num_leading_words(n) + 2,
             "x.01",
             tags(n, "B-ARG0", "I-ARG0", "B-V", "B-LOC", "I-LOC"),
         )
@@ -95,14 +97,14 @@ EXAMPLES = {
 }
 
 
-def sized(name, count):
+def example_of_length(name, count):
     """An example of a task whose longest sentence has so many words."""
     words = ("word",) * count
-    offsets = tuple((5 * place, 5 * place + 4) for place in range(count))
+    offsets = tuple((5 * index, 5 * index + 4) for index in range(count))
     answers = (Answer("word", 0, 0, False),)
-    turns = {"ner": ("S-LOC", "O"), "chunking": ("S-NP", "O"), "pos": ("NOUN", "VERB")}
-    if name in turns:
-        return TaggedSentence(words, tuple(islice(cycle(turns[name]), count)))
+    alternating_tags = {"ner": ("S-LOC", "O"), "chunking": ("S-NP", "O"), "pos": ("NOUN", "VERB")}
+    if name in alternating_tags:
+        return TaggedSentence(words, tuple(islice(cycle(alternating_tags[name]), count)))
     label = str(count % 2)
     return {
         "srl": PredicateRoles(words, 0, "x.01", ("B-V",) + ("O",) * (count - 1)),
@@ -114,5 +116,5 @@ def sized(name, count):
     }[name]
 
 
-def changed(**changes):
+def tiny_settings(**changes):
     return replace(TINY, **changes)

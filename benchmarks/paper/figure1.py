@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from runs import TITLES, WHERE, percent, print_table, runs_of
+from runs import ELMO_POSITIONS, TITLES, percent, print_table, runs_from_arguments
 
 from elmokit.plots import plot_panels
 
@@ -12,38 +12,38 @@ TASKS = ("srl", "entailment", "ner")
 
 
 def main():
-    runs = runs_of(__doc__, tasks=TASKS)
-    found = {
+    runs = runs_from_arguments(__doc__, tasks=TASKS)
+    scores = {
         task: {
             elmo: {share: runs.scores(task, elmo, share=share) for share in SHARES}
-            for elmo in ("none", WHERE[task])
+            for elmo in ("none", ELMO_POSITIONS[task])
         }
         for task in runs.tasks
     }
     rows = [
         [TITLES[task], elmo, *map(percent, shares.values())]
-        for task, arms in found.items()
+        for task, arms in scores.items()
         for elmo, shares in arms.items()
     ]
     print_table(["task", "ELMo", *(f"{share:.0%}" for share in SHARES)], rows)
-    if runs.tasks == TASKS:  # some of them would not be the whole figure
-        draw(found, Path("docs/paper-figure1.svg"))
-    print(json.dumps(found))
+    if runs.tasks == TASKS:  # the complete figure
+        draw(scores, Path("docs/paper-figure1.svg"))
+    print(json.dumps(scores))
 
 
-def draw(found, path):
-    def panels(_, axes):
-        for one, (task, arms) in zip(axes, found.items(), strict=True):
+def draw(scores, path):
+    def draw_panels(_, panels):
+        for panel, (task, arms) in zip(panels, scores.items(), strict=True):
             for elmo, shares in arms.items():
-                means = [100 * sum(scores) / len(scores) for scores in shares.values()]
-                one.plot([*shares], means, marker="o", label=elmo)
-            one.set_xscale("log")
-            one.set_xticks(SHARES, [f"{share:.0%}" for share in SHARES])
-            one.minorticks_off()
-            one.set(title=TITLES[task], xlabel="of the examples", ylabel="score on dev")
-            one.legend(title="ELMo")
+                means = [100 * sum(seeds) / len(seeds) for seeds in shares.values()]
+                panel.plot([*shares], means, marker="o", label=elmo)
+            panel.set_xscale("log")
+            panel.set_xticks(SHARES, [f"{share:.0%}" for share in SHARES])
+            panel.minorticks_off()
+            panel.set(title=TITLES[task], xlabel="of the examples", ylabel="score on dev")
+            panel.legend(title="ELMo")
 
-    plot_panels(path, panels, panels=len(found), panel_inches=(3.2, 3))
+    plot_panels(path, draw_panels, panels=len(scores), panel_inches=(3.2, 3))
 
 
 if __name__ == "__main__":

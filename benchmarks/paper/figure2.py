@@ -1,4 +1,4 @@
-"""Figure 2: how much of each layer the tasks learnt to use, where Table 1 put ELMo.
+"""Figure 2: the learned weight of each layer by task, with ELMo where it is in Table 1.
 
 The same numbers go beside the English model, for the page of `elmo serve`.
 """
@@ -6,37 +6,38 @@ The same numbers go beside the English model, for the page of `elmo serve`.
 import json
 from pathlib import Path
 
-from runs import TITLES, WHERE, print_table, runs_of
+from runs import ELMO_POSITIONS, TITLES, print_table, runs_from_arguments
 
 import elmokit
 from elmokit.plots import LayerWeights, plot_layer_weights
 
 
 def main():
-    runs, found, shipped = runs_of(__doc__.splitlines()[0]), [], []
+    runs, weights, records = runs_from_arguments(__doc__.splitlines()[0]), [], []
     for task in runs.tasks:
-        # Of the biLM as it ships: what a text that it first read changes is that text's.
-        shares = runs.result(task, WHERE[task], runs.seeds[0], finetune_epochs=0).layer_weights
-        shipped += [
+        # Of the biLM as it ships: fine-tuning would change the weights by the task's text.
+        result = runs.result(task, ELMO_POSITIONS[task], runs.seeds[0], finetune_epochs=0)
+        records += [
             {
-                "task": task, "name": TITLES[task], "position": place,
-                "layers": list(range(len(numbers))), "weights": numbers,
+                "task": task, "name": TITLES[task], "position": position,
+                "layers": list(range(len(values))), "weights": values,
             }
-            for place, numbers in shares.items()
+            for position, values in result.layer_weights.items()
         ]  # fmt: skip
-        found += [
-            LayerWeights(Path(TITLES[task]), place, tuple(range(len(numbers))), tuple(numbers))
-            for place, numbers in shares.items()
+        weights += [
+            LayerWeights(Path(TITLES[task]), position, tuple(range(len(values))), tuple(values))
+            for position, values in result.layer_weights.items()
         ]
     rows = [
-        [f"{own.folder}, {own.position}", *(f"{share:.2f}" for share in own.weights)]
-        for own in found
+        [f"{mix.folder}, {mix.position}", *(f"{value:.2f}" for value in mix.weights)]
+        for mix in weights
     ]
-    print_table(["mix", *(f"layer {k}" for k in found[0].layers)], rows)
-    if runs.tasks == tuple(TITLES):  # some of them would not be all that ships
-        plot_layer_weights(Path("docs/paper-figure2.svg"), found)
-        told = {"fingerprint": elmokit.load().pretrained.fingerprint(), "layer_weights": shipped}
-        Path("src/elmokit/english/layer_weights.json").write_text(json.dumps(told, indent=1) + "\n")
+    print_table(["mix", *(f"layer {k}" for k in weights[0].layers)], rows)
+    if runs.tasks == tuple(TITLES):  # the complete figure
+        plot_layer_weights(Path("docs/paper-figure2.svg"), weights)
+        shipped = {"fingerprint": elmokit.load().pretrained.fingerprint(), "layer_weights": records}
+        text = json.dumps(shipped, indent=1) + "\n"
+        Path("src/elmokit/english/layer_weights.json").write_text(text)
 
 
 if __name__ == "__main__":

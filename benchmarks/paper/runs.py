@@ -34,7 +34,7 @@ TITLES = {
     "ner": "NER", "sentiment": "SST-5", "pos": "POS",
 }  # fmt: skip
 # Where ELMo is added: as in the paper; for parts of speech at the input.
-WHERE = {
+ELMO_POSITIONS = {
     "qa": "both", "entailment": "both", "srl": "input", "coreference": "input",
     "ner": "input", "sentiment": "input", "pos": "input",
 }  # fmt: skip
@@ -90,27 +90,27 @@ class Runs:
             )
         train, dev = (task.read(self.data / FILES[name].format(p)) for p in ("train", "dev"))
         stride = max(1, round(1 / share))
-        texts = [[*own] for _, own in groupby(train, task.sentences)]  # with all its predicates
-        some = [example for own in texts[seed % stride :: stride] for example in own]
+        texts = [[*group] for _, group in groupby(train, task.sentences)]  # with all predicates
+        examples = [example for text in texts[seed % stride :: stride] for example in text]
         model = None if elmo == "none" else _model()
-        digest = digest_of_run(task, settings, model, some, dev)
+        digest = digest_of_run(task, settings, model, examples, dev)
         if epochs:
-            text = text_for_finetuning(model, task, settings, some)
-            of_finetuning = finetuning_digest(model.pretrained, text, epochs=epochs)
+            text = text_for_finetuning(model, task, settings, examples)
+            finetuning = finetuning_digest(model.pretrained, text, epochs=epochs)
             run = f"{run}-finetuned={epochs}"
-            digest = hashlib.sha256(f"{digest} {of_finetuning}".encode()).hexdigest()
+            digest = hashlib.sha256(f"{digest} {finetuning}".encode()).hexdigest()
         recorded = {result.digest: result for result in self._recorded()}
         if digest in recorded:
             return recorded[digest]
-        print(f"{run}: {len(some)} examples", flush=True)
+        print(f"{run}: {len(examples)} examples", flush=True)
         out = self.work / f"{run}-{digest[:8]}"
         if epochs:  # the same for all seeds
-            folder = self.work / f"{name}-{epochs}-{of_finetuning[:8]}.elmo"
+            folder = self.work / f"{name}-{epochs}-{finetuning[:8]}.elmo"
             finetuned = finetune(model.pretrained, text, folder, epochs=epochs, report=_log)
             model = elmokit.Embedder(finetuned)
         layers = model and _layers(name, model, settings.layers)
         trained = train_task(
-            task, some, dev, out, settings=settings, model=model, layers=layers, log=_log
+            task, examples, dev, out, settings=settings, model=model, layers=layers, log=_log
         )
         result = Result(run, digest, trained.scores, trained.epoch, trained.layer_weights())
         with self.record.open("a", encoding="utf-8") as record:
@@ -123,7 +123,7 @@ class Runs:
         return [Result(**json.loads(line)) for line in self.record.read_text("utf-8").splitlines()]
 
 
-def runs_of(description, *, tasks=tuple(TITLES)):
+def runs_from_arguments(description, *, tasks=tuple(TITLES)):
     """The runs for the arguments of the command line."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--data", type=Path, default=Path("../shared/data/tasks"))
@@ -131,9 +131,8 @@ def runs_of(description, *, tasks=tuple(TITLES)):
     parser.add_argument("--record", type=Path, default=Path("benchmarks/paper/scores.jsonl"))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--tasks", nargs="+", default=list(tasks), choices=list(TITLES))
-    chosen = parser.parse_args()
-    seeds, tasks = tuple(range(chosen.seeds)), tuple(chosen.tasks)
-    return Runs(chosen.data, chosen.work, chosen.record, seeds, tasks)
+    args = parser.parse_args()
+    return Runs(args.data, args.work, args.record, tuple(range(args.seeds)), tuple(args.tasks))
 
 
 def print_arms(description, arms, paper):
@@ -142,20 +141,20 @@ def print_arms(description, arms, paper):
     An arm is `elmo` and other settings that differ, with the biLM as shipped; `paper` holds the
     paper's scores by task.
     """
-    runs = runs_of(description, tasks=("qa", "entailment", "srl"))
-    found = {
+    runs = runs_from_arguments(description, tasks=("qa", "entailment", "srl"))
+    scores_by_task = {
         task: {
             arm: runs.scores(task, finetune_epochs=0, **changes) for arm, changes in arms.items()
         }
         for task in runs.tasks
     }
     rows = []
-    for task, scores in found.items():
+    for task, scores in scores_by_task.items():
         rows.append([TITLES[task], *map(percent, scores.values())])
         if task in paper:
             rows.append(["the paper's", *map(str, paper[task])])
     print_table(["task", *arms], rows)
-    print(json.dumps(found))
+    print(json.dumps(scores_by_task))
 
 
 def print_table(header, rows):

@@ -1,4 +1,4 @@
-"""Table 1: each task without ELMo and with it, and how much of the error it cuts.
+"""Table 1: each task without ELMo and with it, and the relative error reduction.
 
 python benchmarks/paper/table1.py --tasks ner pos --seeds 3
 """
@@ -6,7 +6,7 @@ python benchmarks/paper/table1.py --tasks ner pos --seeds 3
 import json
 import statistics
 
-from runs import TITLES, WHERE, percent, print_table, runs_of
+from runs import ELMO_POSITIONS, TITLES, percent, print_table, runs_from_arguments
 
 from elmokit.tasks.task_registry import TASKS
 
@@ -17,27 +17,27 @@ PAPER = {
 
 
 def main():
-    runs, found = runs_of(__doc__.splitlines()[0]), {}
+    runs, scores = runs_from_arguments(__doc__.splitlines()[0]), {}
     for task in runs.tasks:
         before = runs.scores(task, "none")
-        found[TITLES[task]] = before, runs.scores(task, WHERE[task])
+        scores[TITLES[task]] = before, runs.scores(task, ELMO_POSITIONS[task])
         if TASKS[task].finetune_epochs:
-            as_it_ships = runs.scores(task, WHERE[task], finetune_epochs=0)
-            found[f"{TITLES[task]}, biLM as it ships"] = before, as_it_ships
+            as_it_ships = runs.scores(task, ELMO_POSITIONS[task], finetune_epochs=0)
+            scores[f"{TITLES[task]}, biLM as it ships"] = before, as_it_ships
     rows = []
-    for title, (before, after) in found.items():
+    for title, (before, after) in scores.items():
         published = PAPER.get(title.partition(",")[0])
-        paper = f"{cut(*(p / 100 for p in published)):.1f} %" if published else ""
-        ours = cut(statistics.mean(before), statistics.mean(after))
+        paper = f"{error_reduction(*(p / 100 for p in published)):.1f} %" if published else ""
+        ours = error_reduction(statistics.mean(before), statistics.mean(after))
         rows.append(
             [title, str(len(before)), percent(before), percent(after), f"{ours:.2f} %", paper]
         )
     print_table(["task", "seeds", "baseline", "+ ELMo", "error cut", "the paper's"], rows)
-    print(json.dumps(found))
+    print(json.dumps(scores))
 
 
-def cut(before, after):
-    """The share of the error that is gone, in percent."""
+def error_reduction(before, after):
+    """The relative error reduction, in percent."""
     return 100 * (after - before) / (1 - before)
 
 

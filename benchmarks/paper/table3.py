@@ -2,7 +2,7 @@
 
 from runs import print_arms
 
-ARMS = {place: {"elmo": place} for place in ("input", "both", "output")}
+ARMS = {position: {"elmo": position} for position in ("input", "both", "output")}
 PAPER = {
     "qa": (85.1, 85.6, 84.8),
     "entailment": (88.9, 89.5, 88.7),

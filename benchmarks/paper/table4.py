@@ -1,4 +1,4 @@
-"""Table 4: the uses of a word in running text that are nearest to a given use.
+"""Table 4: the occurrences of a word in running text that are nearest to a given one.
 
 python benchmarks/paper/table4.py --text ../shared/data/lm/en/wikipedia_b.valid.txt.xz
 """
@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 import elmokit
+from elmokit.pooling import unit_vectors
 
-ASKED = [
+QUERIES = [
     "The shortstop made a spectacular play in the ninth inning .",
     "She signed up to play the lead in a Broadway play about her life .",
     "Children play in the garden behind the house .",
@@ -28,7 +29,7 @@ def main():
     arguments = parser.parse_args()
     model, word = elmokit.load(), arguments.word
     with lzma.open(arguments.text, "rt", encoding="utf-8") as file:
-        uses = [
+        sentences = [
             sentence
             for line in file
             if word in line
@@ -36,20 +37,21 @@ def main():
             if word in sentence
         ]
     for layer in (0, model.num_layers - 1):
-        known = _uses(model, uses, word, layer)
-        print(f"\n| layer {layer}: a use | nearest uses |\n| --- | --- |")
-        for text in ASKED:
-            (asked,) = _uses(model, [text.split()], word, layer)
-            best = np.argsort(-(known @ asked))[: arguments.k]
-            nearest = "<br>".join(" ".join(uses[place]) for place in best)
+        vectors = _occurrence_vectors(model, sentences, word, layer)
+        print(f"\n| layer {layer}: an occurrence | nearest occurrences |\n| --- | --- |")
+        for text in QUERIES:
+            (query,) = _occurrence_vectors(model, [text.split()], word, layer)
+            best = np.argsort(-(vectors @ query))[: arguments.k]
+            nearest = "<br>".join(" ".join(sentences[number]) for number in best)
             print(f"| {text} | {nearest} |")
 
 
-def _uses(model, sentences, word, layer):
-    """The direction of the word's first use in each sentence, (sentences, dim)."""
-    vectors = model.embed(sentences, layers=layer)
-    found = np.stack([v[0, s.index(word)] for v, s in zip(vectors, sentences, strict=True)])
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+def _occurrence_vectors(model, sentences, word, layer):
+    """The unit vector of the word's first occurrence in each sentence, (sentences, dim)."""
+    layers = model.embed(sentences, layers=layer)
+    return unit_vectors(
+        np.stack([v[0, s.index(word)] for v, s in zip(layers, sentences, strict=True)])
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Table 5: senses of words by the nearest mean of SemCor's uses, layer by layer.
+"""Table 5: word senses by the nearest mean vector of SemCor's occurrences, layer by layer.
 
 python benchmarks/paper/table5.py
 """
@@ -22,16 +22,16 @@ def main():
     parser.add_argument("--data", type=Path, default=Path("../shared/data/tasks"))
     parser.add_argument("--wordnet", type=Path, default=Path("/usr/share/wordnet/index.sense"))
     parser.add_argument("--cache", type=Path, help="a folder to keep SemCor's vectors in")
-    chosen = parser.parse_args()
-    first = read_first_senses(chosen.wordnet)
-    semcor = read_semcor(chosen.data / "wsd_semcor/semcor.tar.xz")
-    vectors = SenseVectors(elmokit.load()).fit(semcor, cache=chosen.cache, show_progress_bar=None)
+    args = parser.parse_args()
+    first_senses = read_first_senses(args.wordnet)
+    semcor = read_semcor(args.data / "wsd_semcor/semcor.tar.xz")
+    vectors = SenseVectors(elmokit.load()).fit(semcor, cache=args.cache, show_progress_bar=None)
     rows = []
     for name in SETS:
-        files = (chosen.data / f"wsd_eval/{name}.{end}" for end in ("data.xml", "gold.key.txt"))
+        files = (args.data / f"wsd_eval/{name}.{end}" for end in ("data.xml", "gold.key.txt"))
         sentences = read_raganato(*files)
         for method, weight in (("", FREQUENCY_WEIGHT), (", nearest alone", 0.0)):
-            scores = evaluate_wsd(vectors, first, sentences, frequency_weight=weight)
+            scores = evaluate_wsd(vectors, first_senses, sentences, frequency_weight=weight)
             accuracies = scores.first_sense, scores.most_frequent, *scores.layers
             rows.append(
                 [

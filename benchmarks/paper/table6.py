@@ -1,4 +1,4 @@
-"""Table 6: parts of speech by one linear map of each layer.
+"""Table 6: parts of speech by a linear classifier of each layer.
 
 python benchmarks/paper/table6.py
 """
@@ -18,10 +18,10 @@ PAPER = ("the paper (Penn Treebank)", "", "97.3", "96.8")
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, default=Path("../shared/data/tasks"))
-    chosen = parser.parse_args()
-    parts = (chosen.data / f"pos_ud_ewt/{part}.conllu.xz" for part in ("train", "dev"))
-    found = probe_layers(elmokit.load(), *map(read_conllu, parts))
-    ours = ["UD EWT dev", *(f"{100 * share:.2f}" for share in found)]
+    args = parser.parse_args()
+    parts = (args.data / f"pos_ud_ewt/{part}.conllu.xz" for part in ("train", "dev"))
+    accuracies = probe_layers(elmokit.load(), *map(read_conllu, parts))
+    ours = ["UD EWT dev", *(f"{100 * accuracy:.2f}" for accuracy in accuracies)]
     print_table(["text", "layer 0", "layer 1", "layer 2"], [ours, PAPER])
 
 

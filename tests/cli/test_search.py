@@ -47,15 +47,15 @@ def test_search_prints_file_line_and_text(search):
     assert first.endswith("  2  text.txt:1  She was late.")
     assert float(first.split()[0]) == pytest.approx(1, abs=2e-3)
     assert "text.txt:" in second
-    found = json.loads(succeeded(search("银行 play", "-k", "1", "--json")))
-    assert found["text"] == "银行 play"
-    assert (found["line"], found["start"], found["end"]) == (3, 0, 7)
+    hit = json.loads(succeeded(search("银行 play", "-k", "1", "--json")))
+    assert hit["text"] == "银行 play"
+    assert (hit["line"], hit["start"], hit["end"]) == (3, 0, 7)
 
 
 def test_an_index_says_how_it_was_built(elmo, built, model_folder):
-    shown = succeeded(elmo("index", "info", built))
-    assert "passages    4\n" in shown
-    assert "unit        sentences\n" in shown
+    output = succeeded(elmo("index", "info", built))
+    assert "passages    4\n" in output
+    assert "unit        sentences\n" in output
     facts = json.loads(succeeded(elmo("index", "info", built, "--json")))
     assert facts["model"] == elmokit.load(model_folder).pretrained.fingerprint()
     assert (facts["kind"], facts["tokenizer"]) == ("flat", "moses")
@@ -75,16 +75,16 @@ def test_passages_are_added_and_deleted(elmo, search, model_folder):
 
 def test_occurrences_of_a_word_are_found(elmo, search, directory, model_folder):
     line = TEXT.encode()
-    build = "index", "build", "-", "-o", "uses", "--words", "--kind", "hnsw", "-m", model_folder
+    build = "index", "build", "-", "-o", "w", "--words", "--kind", "hnsw", "-m", model_folder
     succeeded(elmo(*build, stdin=line))
-    found = succeeded(search("--word", "play", "He will play the violin.", "-k", "2", index="uses"))
-    assert found.splitlines()[0].endswith("  -:1  play  He will play the violin.")
-    assert found.count("  play  ") == 2
-    any_word = search("--word", "play", "--any", "We play.", "--json", "-k", "9", index="uses")
+    output = succeeded(search("--word", "play", "He will play the violin.", "-k", "2", index="w"))
+    assert output.splitlines()[0].endswith("  -:1  play  He will play the violin.")
+    assert output.count("  play  ") == 2
+    any_word = search("--word", "play", "--any", "We play.", "--json", "-k", "9", index="w")
     assert len({json.loads(line)["word"] for line in succeeded(any_word).splitlines()}) > 3
-    failed(search("--word", "sing", "We play.", index="uses"), "'sing' is not a word of the")
-    failed(search("--word", "sing", "We sing.", index="uses"), "'sing' does not occur in the index")
-    failed(search("We play.", index="uses"), "an index of words; give a word")
+    failed(search("--word", "sing", "We play.", index="w"), "'sing' is not a word of the")
+    failed(search("--word", "sing", "We sing.", index="w"), "'sing' does not occur in the index")
+    failed(search("We play.", index="w"), "an index of words; give a word")
 
 
 def test_mistakes_with_an_index_are_one_line(elmo, search, directory, model_folder, monkeypatch):
@@ -114,8 +114,8 @@ def test_an_index_may_be_in_a_database(elmo, directory, postgres, model_folder):
     url, m = postgres.address("typed"), ("-m", model_folder)
     _, err, code = elmo("index", "build", "text.txt", "--store", url, *m)
     assert (err.endswith("index=typed: 4 passages, 4 vectors (flat)\n"), code) == (True, 0)
-    found = succeeded(elmo("search", url, "She was late.", "-k", "1", *m))
-    assert found.endswith("  2  text.txt:1  She was late.\n")
+    output = succeeded(elmo("search", url, "She was late.", "-k", "1", *m))
+    assert output.endswith("  2  text.txt:1  She was late.\n")
     assert elmo("index", "add", url, "new.txt", *m)[1].endswith(": 1 passages added, 5 in all\n")
     assert elmo("index", "delete", url, "2", *m)[1].endswith(": 1 passages deleted, 4 in all\n")
     failed(elmo("index", "build", "text.txt", "--store", url, *m), "an index already")
@@ -129,12 +129,12 @@ def test_mistakes_with_a_database_are_one_line_without_its_password(
     failed(elmo(*build, "--out", "a", "--store", nowhere), "expected one of --out DIR and --store")
     failed(elmo(*build, "--out", nowhere), "--out takes a folder, and --store a URL")
     failed(elmo(*build, "--store", "folder"), "--out takes a folder, and --store a URL")
-    for done in (
+    for result in (
         elmo(*build, "--store", nowhere),
         elmo("search", "postgresql://u:pw@127.0.0.1:1/d", "play", "-m", model_folder),
     ):
-        assert "pw" not in done[1]
-        failed(done, "URL of the database cannot be read" if "read" in done[1] else "answer")
+        assert "pw" not in result[1]
+        failed(result, "URL of the database cannot be read" if "read" in result[1] else "answer")
     monkeypatch.setitem(sys.modules, "psycopg", None)
     failed(elmo("search", nowhere, "play", "-m", model_folder), "pip install 'elmokit[postgres]'")
 
@@ -162,10 +162,10 @@ def test_sentences_are_compared_and_curves_drawn(elmo, directory, model_folder):
 
 
 def test_mistakes_with_plots_are_one_line(elmo, directory, model_folder, monkeypatch):
-    senses = "plot", "contexts", "play", "text.txt", "-m", model_folder
-    failed(elmo(*senses, "-o", "a.pdf"), "a.pdf: expected a file that ends in .svg or .png")
-    failed(elmo(*senses, "--layer", "3"), "there is no layer 3; the model has 0 to 2")
-    failed(elmo(*senses, "--tsne"), "t-SNE needs five vectors or more")
+    contexts = "plot", "contexts", "play", "text.txt", "-m", model_folder
+    failed(elmo(*contexts, "-o", "a.pdf"), "a.pdf: expected a file that ends in .svg or .png")
+    failed(elmo(*contexts, "--layer", "3"), "there is no layer 3; the model has 0 to 2")
+    failed(elmo(*contexts, "--tsne"), "t-SNE needs five vectors or more")
     failed(elmo("plot", "contexts", "\udcef", "text.txt", "-m", model_folder), "not UTF-8")
     failed(elmo("plot", "similarity", "a", "\udcef", "-m", model_folder), "not UTF-8")
     failed(
@@ -174,4 +174,4 @@ def test_mistakes_with_plots_are_one_line(elmo, directory, model_folder, monkeyp
     failed(elmo("plot", "training", "none"), "name the folder of elmo pretrain or elmo train")
     failed(elmo("plot", "layer-weights", "none"), "no task.json")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    failed(elmo(*senses), "plots need matplotlib: pip install 'elmokit[plot]'")
+    failed(elmo(*contexts), "plots need matplotlib: pip install 'elmokit[plot]'")

@@ -20,7 +20,7 @@ from elmokit.server.client import Client
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 from random_models import make_folder
-from task_examples import EXAMPLES, changed
+from task_examples import EXAMPLES, tiny_settings
 from typed import failed
 from waiting import is_running, wait_until
 
@@ -152,7 +152,7 @@ def test_an_index_and_tasks_are_served(started, folder, tmp_path):
     for name in ("one", "two"):
         train_task(
             TASKS["pos"], examples, examples, tmp_path / name,
-            settings=changed(elmo="input", epochs=1), model=model,
+            settings=tiny_settings(elmo="input", epochs=1), model=model,
         )  # fmt: skip
     (tmp_path / "text.txt").write_text("A bank lent money .\nThe bank of a river .\n", "utf-8")
     Index.build(tmp_path / "index", [str(tmp_path / "text.txt")], model).close()

@@ -22,3 +22,15 @@ def location(request, tmp_path):
         return lambda name: tmp_path / name
     server, own = request.getfixturevalue("postgres"), f"test{next(_tests)}"
     return lambda name: server.address(f"{own}_{name}")
+
+
+@pytest.fixture
+def settings_of_0_1():
+    """A function from the settings of an index to what 0.1 wrote for them."""
+
+    def rename(settings):
+        names = {"tokenizer": "split"}
+        renamed = {names.get(name, name): value for name, value in settings.items()}
+        return renamed | {"pooling": {"idf": "rare"}.get(settings["pooling"], settings["pooling"])}
+
+    return rename

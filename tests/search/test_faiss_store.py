@@ -253,23 +253,17 @@ def test_a_killed_build_is_resumed_and_ends_with_the_same_bytes(model_folder, tm
     assert not [*target.glob("parts*"), *target.glob("building.json")]
 
 
-def in_names_of_0_1(settings):
-    """The settings of an index as 0.1 wrote them."""
-    settings = {{"tokenizer": "split"}.get(name, name): value for name, value in settings.items()}
-    return settings | {"pooling": {"idf": "rare"}.get(settings["pooling"], settings["pooling"])}
-
-
-def test_an_index_that_0_1_built_is_opened(folder, model):
+def test_an_index_that_0_1_built_is_opened(folder, model, settings_of_0_1):
     path = folder / "index.json"
-    path.write_text(json.dumps(in_names_of_0_1(json.loads(path.read_text()))))
+    path.write_text(json.dumps(settings_of_0_1(json.loads(path.read_text()))))
     with Index.open(folder, model) as index:
         assert (index.config.tokenizer, index.config.pooling) == ("moses", "mean")
         assert len(index.search("It rained.", k=9)) == 3
-    text = json.dumps(in_names_of_0_1(json.loads(index.config.to_json()) | {"pooling": "idf"}))
+    text = json.dumps(settings_of_0_1(json.loads(index.config.to_json()) | {"pooling": "idf"}))
     assert IndexConfig.from_json(text, "index.json").pooling == "idf"
 
 
-def test_a_build_that_0_1_started_is_resumed(folder, model, tmp_path):
+def test_a_build_that_0_1_started_is_resumed(folder, model, tmp_path, settings_of_0_1):
     bad = tmp_path / "text.txt"
     good = bad.read_bytes()
     model.tokens_per_batch = 1
@@ -277,13 +271,13 @@ def test_a_build_that_0_1_started_is_resumed(folder, model, tmp_path):
     times = 1_000_000_000, 1_000_000_000
     os.utime(bad, times)
     with pytest.raises(InputError, match="not UTF-8"):
-        Index.build(tmp_path / "begun", [str(bad)], model)
-    path = tmp_path / "begun" / "building.json"
+        Index.build(tmp_path / "started", [str(bad)], model)
+    path = tmp_path / "started" / "building.json"
     config = json.loads(path.read_text())
     rest = {name: config.pop(name) for name in ("files", "precision")}
-    path.write_text(json.dumps({"recipe": in_names_of_0_1(config)} | rest))
+    path.write_text(json.dumps({"recipe": settings_of_0_1(config)} | rest))
     bad.write_bytes(good)
     os.utime(bad, times)
-    Index.build(tmp_path / "begun", [str(bad)], model).close()
+    Index.build(tmp_path / "started", [str(bad)], model).close()
     for name in ("vectors.faiss", "whitening.npy", "index.json"):
-        assert (tmp_path / "begun" / name).read_bytes() == (folder / name).read_bytes()
+        assert (tmp_path / "started" / name).read_bytes() == (folder / name).read_bytes()

@@ -1,5 +1,7 @@
 """An index in PostgreSQL: kills, a server that is down, and no passwords in messages."""
 
+import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,7 +15,7 @@ import pytest
 
 import elmokit
 from elmokit.errors import FormatError, InputError, OutputError, ServiceError
-from elmokit.search.index import Index
+from elmokit.search.index import Index, read_index_info
 from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
 from elmokit.search.pg_connection import PostgresAddress
@@ -112,7 +114,7 @@ def test_a_server_that_is_down_is_reported_and_reconnected_to(model, text, url, 
                 Index.open(url, model)
         assert index.search("a violin") == before
         with postgres.away():
-            pass  # and nobody asked meanwhile
+            pass  # without a query meanwhile
         index.delete([1])
         assert len(index) == 2
 
@@ -150,6 +152,60 @@ def test_a_damaged_index_is_named(model, text, url, postgres, change, message):
         Index.open(url, model)
 
 
+# The columns of the tables of 0.1, whose indexes are opened and whose builds are resumed.
+COLUMNS_OF_0_1 = {
+    "made": "begun recipe whitening passages",
+    "parts": "number passages rows counted vectored vectors",
+    "passages": "id file line start stop text",
+    "vectors": "passage word form place numbers",
+}
+
+
+def check_columns(postgres, schema, tables):
+    for table in tables:
+        columns = postgres.run(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = "
+            f"'{schema}' AND table_name = '{table}' ORDER BY ordinal_position"
+        )
+        assert " ".join(name for (name,) in columns) == COLUMNS_OF_0_1[table]
+
+
+def test_an_index_that_0_1_built_is_opened(model, text, url, postgres, settings_of_0_1):
+    with Index.build(url, [text], model) as index:
+        hits, settings = index.search("a violin"), json.loads(index.config.to_json())
+    schema = PostgresAddress.from_url(url).schema
+    check_columns(postgres, schema, ("made", "passages", "vectors"))
+    for pooling in ("mean", "idf"):
+        recipe = json.dumps(settings_of_0_1(settings | {"pooling": pooling}))
+        postgres.run(f"UPDATE {schema}.made SET recipe = '{recipe}'")
+        assert read_index_info(url).config.pooling == pooling
+        if pooling == "mean":  # the other needs a vocabulary
+            with Index.open(url, model) as index:
+                assert index.search("a violin") == hits
+
+
+def test_a_build_that_0_1_started_is_resumed(model, url, postgres, tmp_path, settings_of_0_1):
+    text, times = tmp_path / "text.txt", (1_000_000_000, 1_000_000_000)
+    model.tokens_per_batch = 1
+    text.write_bytes(TEXT.encode() * 3 + b"\xff\n")
+    os.utime(text, times)
+    with pytest.raises(InputError, match="not UTF-8"):
+        Index.build(url, [str(text)], model)
+    schema = PostgresAddress.from_url(url).schema
+    check_columns(postgres, schema, ("made", "parts"))
+    ((manifest,),) = postgres.run(f"SELECT begun FROM {schema}.made")
+    config = json.loads(manifest)
+    rest = {name: config.pop(name) for name in ("files", "precision")}
+    begun = json.dumps({"recipe": settings_of_0_1(config)} | rest)
+    postgres.run(f"UPDATE {schema}.made SET begun = '{begun}'")
+    text.write_bytes(TEXT.encode() * 3 + b"x\n")
+    os.utime(text, times)
+    uninterrupted = Index.build(postgres.address("uninterrupted_0_1"), [str(text)], model)
+    with Index.build(url, [str(text)], model) as resumed, uninterrupted:
+        assert len(resumed) == 10
+        assert resumed.search("a violin", k=9) == uninterrupted.search("a violin", k=9)
+
+
 def config_of(kind):
     return IndexConfig("model", "moses", "sentences", "mean", "mean", "none", kind)
 
@@ -168,7 +224,7 @@ def test_a_graph_finds_nearly_what_exact_search_finds(postgres):
     random = np.random.default_rng(0)
     vectors = random.standard_normal((2020, 16)).astype(np.float32)
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    stored, queries, found = vectors[20:], vectors[:20], {}
+    stored, queries, nearest = vectors[20:], vectors[:20], {}
     for kind in ("flat", "hnsw"):
         url, config = postgres.address(f"recall_{kind}"), config_of(kind)
         with PostgresBuilder.open(url, asdict(config), dim=16) as builder:
@@ -178,7 +234,9 @@ def test_a_graph_finds_nearly_what_exact_search_finds(postgres):
                 builder.add_part(passages, [VectorSource(n) for n in range(500)], half)
             builder.finish(config, Whitening.fit_batches([], dim=16, method="none"))
         store = PostgresStore.open(url)
-        found[kind] = [[hit.passage.line for hit in store.nearest(query, 10)] for query in queries]
+        nearest[kind] = [
+            [hit.passage.line for hit in store.nearest(query, 10)] for query in queries
+        ]
         assert len(store.nearest(queries[0], 1500)) == 1500
         plan = postgres.run(
             f"EXPLAIN SELECT 1 FROM elmokit_recall_{kind}.vectors "
@@ -187,13 +245,13 @@ def test_a_graph_finds_nearly_what_exact_search_finds(postgres):
         assert ("Index Scan using vectors_numbers_idx" in str(plan)) == (kind == "hnsw")
         store.close()
     exact = np.argsort(-(queries @ stored.astype(np.float16).astype(np.float32).T), 1)[:, :10]
-    assert np.mean([len({*a} & {*b}) for a, b in zip(found["flat"], exact, strict=True)]) > 9.9
-    assert np.mean([len({*a} & {*b}) for a, b in zip(found["hnsw"], exact, strict=True)]) > 9.5
+    assert np.mean([len({*a} & {*b}) for a, b in zip(nearest["flat"], exact, strict=True)]) > 9.9
+    assert np.mean([len({*a} & {*b}) for a, b in zip(nearest["hnsw"], exact, strict=True)]) > 9.5
 
 
 WORK = """
 import sys, torch, elmokit
-from elmokit.search.index import Index
+from elmokit.search.index import Index, read_index_info
 torch.set_num_threads(1)
 model = elmokit.load(sys.argv[1], tokenizer="spaces", tokens_per_batch=16)
 if sys.argv[2] == "build":
@@ -255,7 +313,7 @@ def test_a_killed_build_is_resumed_wherever_it_was_killed(
         Index.open(url, spaced)
 
     resumed = Index.build(url, [text], spaced, kind="hnsw")
-    uninterrupted = Index.build(postgres.address("whole"), [text], spaced, kind="hnsw")
+    uninterrupted = Index.build(postgres.address("uninterrupted"), [text], spaced, kind="hnsw")
     with uninterrupted, resumed:
         assert len(resumed) == len(uninterrupted) == 300
         assert resumed.search("line 9 of it", k=50) == uninterrupted.search("line 9 of it", k=50)

@@ -19,7 +19,7 @@ from elmokit.server.uvicorn_server import listening
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 from random_models import make_folder
-from task_examples import EXAMPLES, changed
+from task_examples import EXAMPLES, tiny_settings
 
 PASSAGES = [
     "A bank lent money to a painter .",
@@ -41,7 +41,7 @@ def language_model(language_model_folder):
 @pytest.fixture(scope="session")
 def task_folder(language_model, tmp_path_factory):
     folder, examples = tmp_path_factory.mktemp("my_ner"), EXAMPLES["ner"]
-    settings = changed(elmo="both", epochs=1)
+    settings = tiny_settings(elmo="both", epochs=1)
     train_task(TASKS["ner"], examples, examples, folder, settings=settings, model=language_model)
     return folder
 

@@ -7,40 +7,40 @@ from elmokit.tasks.bilstm import BiLSTMEncoder, variational_dropout
 LENGTHS = torch.tensor([7, 1, 4, 7, 2])
 
 
-def ragged(dim):
+def padded_batch(dim):
     vectors = torch.randn(len(LENGTHS), 7, dim, requires_grad=True)
     return vectors, torch.arange(7) < LENGTHS[:, None]
 
 
-def test_both_directions_read_as_a_packed_lstm_does():
+def test_both_directions_agree_with_a_packed_lstm():
     """Values and gradients, at two layers, whatever stands at the padding."""
-    context, packed = (
+    encoder, packed = (
         BiLSTMEncoder(5, 3, num_layers=2),
         nn.LSTM(5, 3, 2, batch_first=True, bidirectional=True),
     )
     weights = packed.state_dict()
     for layer in range(2):
-        for own, ending in (
-            (context.forward_lstms[layer], ""),
-            (context.backward_lstms[layer], "_reverse"),
+        for lstm, ending in (
+            (encoder.forward_lstms[layer], ""),
+            (encoder.backward_lstms[layer], "_reverse"),
         ):
-            own.load_state_dict(
-                {name: weights[f"{name[:-1]}{layer}{ending}"] for name in own.state_dict()}
+            lstm.load_state_dict(
+                {name: weights[f"{name[:-1]}{layer}{ending}"] for name in lstm.state_dict()}
             )
-    vectors, mask = ragged(5)
-    read = pack_padded_sequence(vectors, LENGTHS, batch_first=True, enforce_sorted=False)
-    expected, _ = pad_packed_sequence(packed(read)[0], batch_first=True)
-    found = context(vectors, mask)
-    torch.testing.assert_close(found, expected)
-    weight = torch.randn_like(found)
-    (wanted,) = torch.autograd.grad((expected * weight).sum(), vectors)
-    (gradient,) = torch.autograd.grad((found * weight).sum(), vectors)
-    torch.testing.assert_close(gradient, wanted)
-    noisy = torch.where(mask[..., None], vectors, torch.full_like(vectors, 9.0))
-    torch.testing.assert_close(context(noisy, mask), found)
+    vectors, mask = padded_batch(5)
+    packed_vectors = pack_padded_sequence(vectors, LENGTHS, batch_first=True, enforce_sorted=False)
+    expected, _ = pad_packed_sequence(packed(packed_vectors)[0], batch_first=True)
+    output = encoder(vectors, mask)
+    torch.testing.assert_close(output, expected)
+    weight = torch.randn_like(output)
+    (expected_gradient,) = torch.autograd.grad((expected * weight).sum(), vectors)
+    (gradient,) = torch.autograd.grad((output * weight).sum(), vectors)
+    torch.testing.assert_close(gradient, expected_gradient)
+    filled_padding = torch.where(mask[..., None], vectors, torch.full_like(vectors, 9.0))
+    torch.testing.assert_close(encoder(filled_padding, mask), output)
 
 
-def test_all_words_of_a_sentence_miss_the_same_numbers():
+def test_all_words_of_a_sentence_share_a_dropout_mask():
     torch.manual_seed(0)
     vectors = torch.ones(2, 3, 400)
     dropped = variational_dropout(vectors, 0.25, True)

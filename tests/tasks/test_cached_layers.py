@@ -1,4 +1,4 @@
-"""Frozen layers are those of the biLM, kept or worked out anew."""
+"""Cached layers are those of the biLM."""
 
 import tempfile
 from pathlib import Path
@@ -17,32 +17,34 @@ SENTENCES = [("a", "b", "c"), ("d",), ("a", "b", "c"), ("e", "f")]
 def test_layers_are_those_of_the_bilm_added_or_not(model):
     frozen = CachedLayers(model)
     frozen.add(SENTENCES[:2])
-    found = frozen(SENTENCES)
-    assert found.shape == (3, 4, 3, model.dim)
-    for place, expected in enumerate(model.embed(SENTENCES)):
+    layers = frozen(SENTENCES)
+    assert layers.shape == (3, 4, 3, model.dim)
+    for index, expected in enumerate(model.embed(SENTENCES)):
         words = expected.shape[1]
-        np.testing.assert_array_equal(found[:, place, :words], expected.astype(np.float16))
-        assert not found[:, place, words:].any()
-    assert torch.equal(found, CachedLayers(model)(SENTENCES))
+        np.testing.assert_array_equal(layers[:, index, :words], expected.astype(np.float16))
+        assert not layers[:, index, words:].any()
+    assert torch.equal(layers, CachedLayers(model)(SENTENCES))
 
 
-def test_layers_may_be_chosen(model):
-    chosen, whole = CachedLayers(model, (2, 0)), CachedLayers(model)
-    assert torch.equal(chosen(SENTENCES), whole(SENTENCES)[[2, 0]])
+def test_layers_can_be_chosen(model):
+    chosen, every = CachedLayers(model, (2, 0)), CachedLayers(model)
+    assert torch.equal(chosen(SENTENCES), every(SENTENCES)[[2, 0]])
 
 
-def test_what_was_added_is_not_worked_out_again(model, monkeypatch):
+def test_cached_layers_are_not_computed_again(model, monkeypatch):
     frozen = CachedLayers(model)
     frozen.add(SENTENCES)
-    asked = []
+    embedded = []
     embed = model.embed
-    monkeypatch.setattr(model, "embed", lambda s, **ways: asked.append(s) or embed(s, **ways))
+    monkeypatch.setattr(
+        model, "embed", lambda s, **options: embedded.append(s) or embed(s, **options)
+    )
     frozen(SENTENCES[:2])
-    assert asked == [[]]
+    assert embedded == [[]]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a disk that is always full")
-def test_a_full_disk_is_told_with_what_is_needed(model, monkeypatch):
+def test_a_full_disk_is_reported_with_the_bytes_needed(model, monkeypatch):
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda: open("/dev/full", "wb"))
     needed = 4 * 3 * model.dim * 2
     with pytest.raises(OutputError, match=rf"need {needed} bytes there \(No space.*TMPDIR"):
@@ -52,14 +54,14 @@ def test_a_full_disk_is_told_with_what_is_needed(model, monkeypatch):
 TEXT = ("He", "left", ".", '"', "Why", "?", "!", '"', "No", "one", "( yes )", "knew", ".")
 
 
-def test_a_text_is_cut_where_its_sentences_end():
+def test_a_text_is_split_into_sentences():
     assert split_into_sentences(TEXT) == [TEXT[:3], TEXT[3:8], TEXT[8:]]
     assert split_into_sentences((".",)) == [(".",)]
     assert split_into_sentences(("no", "end")) == [("no", "end")]
     assert split_into_sentences(("he", "said", ".", '"')) == [("he", "said", ".", '"')]
     assert split_into_sentences((".", '"', "A", ".", '"')) == [(".",), ('"', "A", ".", '"')]
-    said = ("He", "said", '"', "I", "know", ".", "I", "do", ".", '"', "Then", "he", "left", ".")
-    assert split_into_sentences(said) == [said[:6], said[6:10], said[10:]]
+    quoted = ("He", "said", '"', "I", "know", ".", "I", "do", ".", '"', "Then", "he", "left", ".")
+    assert split_into_sentences(quoted) == [quoted[:6], quoted[6:10], quoted[10:]]
     chinese = tuple("很好。「不好！」真的？是")
     assert [*map("".join, split_into_sentences(chinese))] == [
         "很好。",
@@ -90,7 +92,7 @@ TREEBANK = (
 MOSES = ("Won", "'t", "she", "?", '"', "I", "don", "'t", "-", "it", "'s", "(", "1-2", "-", "...")
 
 
-def test_words_are_spelled_as_moses_writes_them_where_a_bilm_read_them_so():
+def test_words_are_spelled_as_moses_for_a_bilm_trained_so():
     assert spell_as_moses(TREEBANK) == MOSES
     assert spell_as_moses(("n't",)) == ("n't",)
     assert spell_as_moses(("DO", "N'T")) == ("DON", "'T")
@@ -101,12 +103,12 @@ def test_words_are_spelled_as_moses_writes_them_where_a_bilm_read_them_so():
     ]
 
 
-def test_a_text_has_the_layers_of_its_sentences_one_after_another(model):
+def test_a_text_has_the_layers_of_its_sentences(model):
     expected = np.concatenate(model.embed(split_into_sentences(TEXT)), 1).astype(np.float16)
     for added in ([], [TEXT]):
         frozen = CachedLayers(model)
         frozen.add(added)
-        found = frozen([TEXT, ("e", "f")])
-        np.testing.assert_array_equal(found[:, 0], expected)
-    whole = CachedLayers(model, by_sentence=False)([TEXT])
-    np.testing.assert_array_equal(whole[:, 0], model.embed([TEXT])[0].astype(np.float16))
+        layers = frozen([TEXT, ("e", "f")])
+        np.testing.assert_array_equal(layers[:, 0], expected)
+    layers = CachedLayers(model, by_sentence=False)([TEXT])
+    np.testing.assert_array_equal(layers[:, 0], model.embed([TEXT])[0].astype(np.float16))

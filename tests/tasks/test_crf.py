@@ -1,4 +1,4 @@
-"""A CRF's likelihoods and best tags are those of all sequences counted out one by one."""
+"""A CRF agrees with the enumeration of all tag sequences."""
 
 from itertools import pairwise, product
 
@@ -21,25 +21,25 @@ def make_case(lengths):
 
 def all_scores(crf, scores, length):
     """The score of every sequence of tags of one sentence."""
-    found = {}
+    scores_by_tags = {}
     for tags in product(range(TAGS), repeat=length):
         score = crf.start_scores[tags[0]] + crf.end_scores[tags[-1]]
         score = score + sum(scores[step, tag] for step, tag in enumerate(tags))
         score = score + sum(crf.transitions[a, b] for a, b in pairwise(tags))
-        found[tags] = float(score)
-    return found
+        scores_by_tags[tags] = float(score)
+    return scores_by_tags
 
 
-def test_likelihoods_are_shares_of_all_sequences():
+def test_likelihoods_are_normalized_over_all_sequences():
     lengths = [4, 1, 3]
     crf, scores, mask = make_case(lengths)
     tags = torch.randint(TAGS, mask.shape)
-    found = crf.log_likelihood(scores, tags, mask)
+    likelihoods = crf.log_likelihood(scores, tags, mask)
     for row, length in enumerate(lengths):
         every = all_scores(crf, scores[row], length)
         total = torch.logsumexp(torch.tensor([*every.values()]), 0)
         expected = every[tuple(tags[row, :length].tolist())] - total
-        torch.testing.assert_close(found[row], expected)
+        torch.testing.assert_close(likelihoods[row], expected)
 
 
 def test_the_best_tags_are_the_best_of_all_sequences():
@@ -50,7 +50,7 @@ def test_the_best_tags_are_the_best_of_all_sequences():
         assert tuple(tags) == max(every, key=every.__getitem__)
 
 
-def test_forbidden_moves_are_never_made():
+def test_forbidden_transitions_are_never_predicted():
     crf, scores, mask = make_case([6, 6])
     forbidden = torch.zeros(1 + TAGS, TAGS + 1, dtype=torch.bool)
     forbidden[0, 0] = forbidden[1 + 2, 1] = True  # not first; not 1 after 2
@@ -75,15 +75,15 @@ def test_forbidden_moves_are_never_made():
                  | {"I-AO", "O$", "B-A$", "I-A$"}),
     ],
 )  # fmt: skip
-def test_spans_end_as_they_began(scheme, allowed):
+def test_only_well_formed_spans_are_allowed(scheme, allowed):
     tags = ["O", "B-A", "I-A"] + (["E-A", "S-A"] if scheme == "bioes" else [])
     forbidden = forbidden_transitions(tags, scheme)
-    found = {
+    transitions = {
         before + after
         for row, before in enumerate(["^", *tags])
         for column, after in enumerate([*tags, "$"])
         if not forbidden[row, column] and (before, after) != ("^", "$")
     }
-    assert found == allowed
+    assert transitions == allowed
     other = forbidden_transitions(["B-A", "I-B"], scheme)
-    assert other[1, 1]  # another kind's inside
+    assert other[1, 1]  # I- of another label

@@ -10,7 +10,7 @@ from elmokit.tasks import legacy_0_1 as version_0_1
 from elmokit.tasks.saved_model import load_task
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import CHECKPOINT_FILE, digest_of_run, train_task
-from task_examples import EXAMPLES, changed
+from task_examples import EXAMPLES, tiny_settings
 
 OLD_TASKS = {"srl": "roles", "qa": "questions", "classification": "texts"}
 OLD_SETTINGS = {
@@ -65,7 +65,7 @@ def write_as_0_1(folder):
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_folder_of_0_1_is_loaded(name, model, tmp_path):
     examples = EXAMPLES[name]
-    settings = changed(elmo="both", epochs=1)
+    settings = tiny_settings(elmo="both", epochs=1)
     trained = train_task(name, examples, examples, tmp_path, settings=settings, model=model)
     write_as_0_1(tmp_path)
     loaded = load_task(tmp_path)
@@ -78,22 +78,24 @@ def test_a_task_folder_of_0_1_is_loaded(name, model, tmp_path):
 
 @pytest.mark.parametrize("name", OLD_PARAMETERS)
 def test_parameters_have_the_names_of_0_1(name, model, tmp_path):
-    examples, settings = EXAMPLES[name], changed(elmo="both", epochs=1)
+    examples, settings = EXAMPLES[name], tiny_settings(elmo="both", epochs=1)
     trained = train_task(name, examples, examples, tmp_path, settings=settings, model=model)
-    names = {version_0_1.stored_parameter(name, own) for own in trained.head.state_dict()}
-    assert {own for own in names if own.startswith("words.")} >= OLD_FEATURES
+    names = {
+        version_0_1.stored_parameter(name, parameter) for parameter in trained.head.state_dict()
+    }
+    assert {parameter for parameter in names if parameter.startswith("words.")} >= OLD_FEATURES
     encoders = ("words.", "context.", "ponder.", "to_begin.", "to_end.")
-    rest = {own for own in names if not own.startswith(encoders)}
+    rest = {parameter for parameter in names if not parameter.startswith(encoders)}
     assert rest == set(OLD_PARAMETERS[name].split())
     assert {"context.ahead.0.weight_ih_l0", "context.back.0.bias_hh_l0"} <= names
 
 
 def test_a_run_that_0_1_stopped_ends_with_the_same_bits(model, tmp_path, monkeypatch):
-    examples, settings = EXAMPLES["srl"], changed(elmo="both", epochs=3)
+    examples, settings = EXAMPLES["srl"], tiny_settings(elmo="both", epochs=3)
 
     def train(folder, log=lambda line: None):
-        given = {"settings": settings, "model": model, "log": log}
-        return train_task("srl", examples, examples, tmp_path / folder, **given)
+        options = {"settings": settings, "model": model, "log": log}
+        return train_task("srl", examples, examples, tmp_path / folder, **options)
 
     def stop(line):
         if line.startswith("epoch 2"):
@@ -125,5 +127,5 @@ DIGESTS = {
 @pytest.mark.parametrize("name", DIGESTS)
 def test_digests_of_runs_are_those_of_0_1(name):
     examples = EXAMPLES[name]
-    settings = changed(elmo="none", epochs=3)
+    settings = tiny_settings(elmo="none", epochs=3)
     assert digest_of_run(TASKS[name], settings, None, examples, examples) == DIGESTS[name]

@@ -33,36 +33,36 @@ from elmokit.tasks.metrics import (
 )
 
 
-def test_it_is_that_of_scikit_learn():
-    chance = random.Random(0)
+def test_accuracy_agrees_with_scikit_learn():
+    rng = random.Random(0)
     for length in range(1, 60):
-        gold, predicted = (chance.choices("abc", k=length) for _ in range(2))
+        gold, predicted = (rng.choices("abc", k=length) for _ in range(2))
         assert accuracy(gold, predicted) == pytest.approx(accuracy_score(gold, predicted))
 
 
-def test_each_label_is_found_as_scikit_learn_counts():
-    chance = random.Random(1)
-    gold, predicted = chance.choices("abc", k=50), chance.choices("abcd", k=50)
-    found = score_labels(gold, predicted)
-    assert [*found] == [*"abcd"]
+def test_scores_of_labels_agree_with_scikit_learn():
+    rng = random.Random(1)
+    gold, predicted = rng.choices("abc", k=50), rng.choices("abcd", k=50)
+    scores = score_labels(gold, predicted)
+    assert [*scores] == [*"abcd"]
     theirs = precision_recall_fscore_support(gold, predicted, labels=[*"abcd"], zero_division=0)
     for own, (precision, recall, f1, support) in zip(
-        found.values(), zip(*theirs, strict=True), strict=True
+        scores.values(), zip(*theirs, strict=True), strict=True
     ):
         assert (own.precision, own.recall, own.f1) == pytest.approx((precision, recall, f1))
         assert own.gold == support
 
 
 @pytest.mark.parametrize(
-    ("gold", "predicted", "says"),
+    ("gold", "predicted", "expected"),
     [("ab", "a", "1 predictions for 2 of gold"), ("", "", "nothing to measure")],
 )
-def test_lists_that_do_not_fit_are_refused(gold, predicted, says):
-    with pytest.raises(InputError, match=says):
+def test_lists_of_different_lengths_are_refused(gold, predicted, expected):
+    with pytest.raises(InputError, match=expected):
         accuracy(gold, predicted)
 
 
-def test_nothing_found_and_nothing_wanted_is_nothing():
+def test_scores_without_predictions_or_gold_are_zero():
     assert (PrecisionRecall().precision, PrecisionRecall().recall, PrecisionRecall().f1) == (
         0,
         0,
@@ -71,27 +71,26 @@ def test_nothing_found_and_nothing_wanted_is_nothing():
     assert PrecisionRecall(0, 0, 0, 3).f1 == 0
 
 
-def test_documents_add_up():
+def test_counts_add_up():
     assert PrecisionRecall(1, 2, 1, 4) + PrecisionRecall(2, 2, 2, 2) == PrecisionRecall(3, 4, 3, 6)
     assert (PrecisionRecall(1, 2, 1, 4) + PrecisionRecall(2, 2, 2, 2)).f1 == pytest.approx(0.6)
 
 
-def made(letters, seed):
+def random_tags(letters, seed):
     """Gold and predicted tags that agree here and there, well formed or not."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     tags = ["O", *(f"{letter}-{label}" for letter in letters for label in ("PER", "LOC", "XY"))]
-    gold = [chance.choices(tags, k=chance.randrange(1, 12)) for _ in range(40)]
+    gold = [rng.choices(tags, k=rng.randrange(1, 12)) for _ in range(40)]
     predicted = [
-        [tag if chance.random() < 0.7 else chance.choice(tags) for tag in sentence]
-        for sentence in gold
+        [tag if rng.random() < 0.7 else rng.choice(tags) for tag in sentence] for sentence in gold
     ]
     return gold, predicted
 
 
 @pytest.mark.parametrize("letters", ["BI", "BIES"])
 @pytest.mark.parametrize("seed", range(5))
-def test_precision_recall_and_f1_are_those_of_seqeval(letters, seed):
-    gold, predicted = made(letters, seed)
+def test_span_scores_agree_with_seqeval(letters, seed):
+    gold, predicted = random_tags(letters, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of labels that are on one side only
         theirs = classification_report(gold, predicted, output_dict=True)
@@ -104,8 +103,8 @@ def test_precision_recall_and_f1_are_those_of_seqeval(letters, seed):
     assert {*ours} == {*theirs} - {"micro avg", "macro avg", "weighted avg"}
 
 
-def test_the_scheme_does_not_matter():
-    gold, predicted = made("BI", 0)
+def test_the_tagging_scheme_does_not_matter():
+    gold, predicted = random_tags("BI", 0)
     bioes = [convert_tags(tags, "bioes") for tags in gold]
     assert score_spans(bioes, predicted) == score_spans(gold, predicted)
 
@@ -118,7 +117,7 @@ def test_a_label_can_be_left_out():
     assert precision_recall_f1(every.values()) == {"f1": 0.5, "precision": 0.5, "recall": 0.5}
 
 
-def test_tags_that_do_not_fit_are_refused():
+def test_tags_of_different_lengths_are_refused():
     with pytest.raises(InputError, match="sentence 1 has 1 predicted tags, expected 2"):
         score_spans([["O"], ["O", "O"]], [["O"], ["O"]])
     with pytest.raises(InputError, match="1 predictions for 2 of gold"):
@@ -126,7 +125,7 @@ def test_tags_that_do_not_fit_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "expected"),
     [
         ("The  Super-Bowl, of 2016!", "superbowl of 2016"),
         ("an apple a day", "apple day"),
@@ -136,12 +135,12 @@ def test_tags_that_do_not_fit_are_refused():
         ("the", ""),
     ],
 )
-def test_answers_are_made_alike_as_squad_does_it(answer, says):
-    assert normalize_answer(answer) == says
+def test_answers_are_normalized_as_in_squad(answer, expected):
+    assert normalize_answer(answer) == expected
 
 
-def reference(gold, predicted):
-    """SQuAD 1.1's evaluation, told again step by step."""
+def squad_scores(gold, predicted):
+    """SQuAD 1.1's evaluation, written independently."""
 
     def words(text):
         text = "".join(c for c in text.lower() if c not in set(string.punctuation))
@@ -159,8 +158,8 @@ texts = st.lists(st.sampled_from(["the", "A", "cat", "Cat,", "-", "sat", "Sat!"]
 
 
 @given(texts, texts)
-def test_exact_match_and_f1_are_squads(gold, predicted):
-    exact, f1 = reference(gold, predicted)
+def test_exact_match_and_f1_agree_with_squad(gold, predicted):
+    exact, f1 = squad_scores(gold, predicted)
     assert exact_match(gold, predicted) == exact
     assert answer_f1(gold, predicted) == pytest.approx(f1)
 
@@ -209,29 +208,29 @@ def test_worked_examples_of_the_literature(predicted, muc, b_cubed, ceaf):
     assert near(score["ceaf"], *ceaf)
 
 
-def clusters(chance):
+def random_clusters(rng):
     """Some of twelve mentions in some clusters."""
-    made = [[] for _ in range(chance.randrange(1, 6))]
-    for mention in chance.sample(range(12), chance.randrange(1, 12)):
-        chance.choice(made).append(mention)
-    return [cluster for cluster in made if cluster]
+    drawn = [[] for _ in range(rng.randrange(1, 6))]
+    for mention in rng.sample(range(12), rng.randrange(1, 12)):
+        rng.choice(drawn).append(mention)
+    return [cluster for cluster in drawn if cluster]
 
 
-def pairs(seed, count=100):
-    chance = random.Random(seed)
-    return [(clusters(chance), clusters(chance)) for _ in range(count)]
+def random_pairs(seed, count=100):
+    rng = random.Random(seed)
+    return [(random_clusters(rng), random_clusters(rng)) for _ in range(count)]
 
 
-def test_turning_the_sides_turns_precision_and_recall():
-    for gold, predicted in pairs(0):
-        one = score_coreference([gold], [predicted])
-        other = score_coreference([predicted], [gold])
-        for name in one:
-            assert near(one[name], other[name].recall, other[name].precision)
+def test_swapping_gold_and_predicted_swaps_precision_and_recall():
+    for gold, predicted in random_pairs(0):
+        scores = score_coreference([gold], [predicted])
+        swapped = score_coreference([predicted], [gold])
+        for name in scores:
+            assert near(scores[name], swapped[name].recall, swapped[name].precision)
 
 
-def test_what_agrees_is_perfect_and_what_shares_nothing_is_zero():
-    for gold, _ in pairs(1):
+def test_equal_clusters_score_one_and_disjoint_ones_zero():
+    for gold, _ in random_pairs(1):
         same = score_coreference([gold], [gold[::-1]])
         assert near(same["b_cubed"], 1, 1)
         assert near(same["ceaf"], 1, 1)
@@ -241,8 +240,8 @@ def test_what_agrees_is_perfect_and_what_shares_nothing_is_zero():
         assert average_f1(none) == 0
 
 
-def test_ceaf_pairs_clusters_as_well_as_can_be():
-    for gold, predicted in pairs(2, count=30):
+def test_ceaf_assigns_clusters_optimally():
+    for gold, predicted in random_pairs(2, count=30):
         short, long = sorted((gold, predicted), key=len)
         best = max(
             sum(2 * len({*a} & {*b}) / (len(a) + len(b)) for a, b in zip(short, order, strict=True))
@@ -253,12 +252,12 @@ def test_ceaf_pairs_clusters_as_well_as_can_be():
         )
 
 
-def test_documents_add_up_and_do_not_mix():
-    gold, predicted = zip(*pairs(3, count=5), strict=True)
-    whole = score_coreference(gold, predicted)
+def test_documents_are_scored_separately_and_added_up():
+    gold, predicted = zip(*random_pairs(3, count=5), strict=True)
+    total = score_coreference(gold, predicted)
     parts = [score_coreference([a], [b]) for a, b in zip(gold, predicted, strict=True)]
     for name in ("muc", "ceaf"):
-        assert whole[name] == sum((part[name] for part in parts), PrecisionRecall())
+        assert total[name] == sum((part[name] for part in parts), PrecisionRecall())
 
 
 def test_a_document_without_clusters_is_scored():
@@ -281,7 +280,7 @@ HE = GapExample(
 
 
 @pytest.mark.parametrize(
-    ("groups", "told"),
+    ("clusters", "precision_and_recall"),
     [
         ([[SHE, ANN_LEE], [BO]], (1, 1)),
         ([[SHE, (0, 2)]], (1, 1)),  # with her title
@@ -293,18 +292,24 @@ HE = GapExample(
         ([], (0, 0)),
     ],
 )
-def test_a_pronoun_stands_for_a_name_that_a_mention_of_its_group_ends_with(groups, told):
-    score = score_gap([ANN], [groups])["feminine"]
-    assert (score.precision, score.recall) == told
+def test_a_pronoun_refers_to_names_that_mentions_of_its_cluster_end_with(
+    clusters, precision_and_recall
+):
+    score = score_gap([ANN], [clusters])["feminine"]
+    assert (score.precision, score.recall) == precision_and_recall
 
 
-def test_women_and_men_are_counted_apart():
-    found = gap_f1(score_gap([ANN, HE, HE], [[[SHE, ANN_LEE]], [[SHE, BO]], []]))
-    third = pytest.approx(2 / 3)
-    assert found["feminine"] == 1
-    assert found["masculine"] == third
-    assert found["bias"] == pytest.approx(1.5)
-    assert (found["precision"], found["recall"], found["f1"]) == (1, third, pytest.approx(0.8))
+def test_genders_are_counted_separately():
+    scores = gap_f1(score_gap([ANN, HE, HE], [[[SHE, ANN_LEE]], [[SHE, BO]], []]))
+    two_thirds = pytest.approx(2 / 3)
+    assert scores["feminine"] == 1
+    assert scores["masculine"] == two_thirds
+    assert scores["bias"] == pytest.approx(1.5)
+    assert (scores["precision"], scores["recall"], scores["f1"]) == (
+        1,
+        two_thirds,
+        pytest.approx(0.8),
+    )
     assert "bias" not in gap_f1(score_gap([ANN], [[[SHE, ANN_LEE]]]))  # there are no men
     assert "bias" not in gap_f1(score_gap([ANN, HE], [[[SHE, ANN_LEE]], []]))
 
@@ -324,7 +329,7 @@ def test_women_and_men_are_counted_apart():
         ("Ann Lee 's cat slept .", (0, 3), False),
     ],
 )
-def test_only_what_she_is_may_stand_before_a_name(text, mention, is_ann):
+def test_only_titles_may_precede_a_name(text, mention, is_ann):
     words = text.split()
     at = words.index("Ann")
     she = len(words), len(words)
@@ -332,20 +337,20 @@ def test_only_what_she_is_may_stand_before_a_name(text, mention, is_ann):
     assert score_gap([example], [[[mention, she]]])["feminine"].correct_gold == is_ann
 
 
-def test_a_word_that_is_name_and_pronoun_at_once_does_not_answer_itself():
-    glued = (2, 2)
+def test_a_pronoun_within_its_names_word_does_not_count():
+    shared_word = (2, 2)
     example = GapExample(
-        "4", (("Bo", "left", "Ann--she"),), glued, glued, (0, 0), True, False, "she"
+        "4", (("Bo", "left", "Ann--she"),), shared_word, shared_word, (0, 0), True, False, "she"
     )
-    score = score_gap([example], [[[glued, (0, 0)]]])["feminine"]
+    score = score_gap([example], [[[shared_word, (0, 0)]]])["feminine"]
     assert (score.predicted, score.correct_gold) == (1, 0)
 
 
-def test_every_pronoun_needs_an_answer():
+def test_every_text_needs_a_prediction():
     with pytest.raises(InputError):
         score_gap([ANN, HE], [[]])
 
 
-def test_a_pronoun_is_in_one_group():
+def test_a_pronoun_in_two_clusters_is_refused():
     with pytest.raises(InputError, match=r"mention \(6, 6\) is in two clusters, expected one"):
         score_gap([ANN], [[[SHE, BO], [SHE, ANN_LEE]]])

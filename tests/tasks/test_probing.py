@@ -1,4 +1,4 @@
-"""A linear probe finds what a layer tells, and no more."""
+"""Linear probes measure what each layer contains."""
 
 import pytest
 import torch
@@ -9,23 +9,23 @@ from elmokit.tasks.datasets.example_records import TaggedSentence
 from elmokit.tasks.probing import fit_linear, probe_layers
 
 
-def test_a_linear_map_is_found():
+def test_a_linear_map_is_learned():
     features = torch.randn(2000, 6)
     labels = (features @ torch.randn(6, 3)).argmax(1)
     weight, bias = fit_linear(features, labels, 3)
-    found = (features @ weight.t() + bias).argmax(1)
-    assert (found == labels).double().mean() > 0.9
+    predicted = (features @ weight.t() + bias).argmax(1)
+    assert (predicted == labels).double().mean() > 0.9
 
 
 @pytest.fixture
-def briefly(monkeypatch):
-    """So few words are told apart by fewer, larger updates than those of a real probe."""
+def few_updates(monkeypatch):
+    """Fewer and larger updates, enough for a few words."""
     monkeypatch.setattr(probing, "_MIN_UPDATES", 150)
     monkeypatch.setattr(probing, "_LEARNING_RATE", 0.02)
 
 
-@pytest.mark.usefixtures("briefly")
-def test_what_depends_on_the_word_shows_in_layer_0_and_what_depends_on_others_above(model):
+@pytest.mark.usefixtures("few_updates")
+def test_tags_of_words_are_in_layer_0_and_those_of_contexts_above(model):
     words = ["cat", "dog", "owl", "fox", "bee", "ant"]
     by_word, by_neighbour = [], []
     for first in words:
@@ -40,16 +40,16 @@ def test_what_depends_on_the_word_shows_in_layer_0_and_what_depends_on_others_ab
     assert layer_0 < 0.85 < layer_1
 
 
-@pytest.mark.usefixtures("briefly")
-def test_a_tag_that_was_never_learnt_is_never_right(model):
+@pytest.mark.usefixtures("few_updates")
+def test_a_tag_without_training_examples_is_never_predicted(model):
     known = [TaggedSentence(("a", "b"), ("A", "B"))] * 4
-    strange = TaggedSentence(("a",) * 9, ("C",) * 9)
-    assert max(probe_layers(model, known, [strange, *known[:1]])) <= 2 / 11
+    unseen = TaggedSentence(("a",) * 9, ("C",) * 9)
+    assert max(probe_layers(model, known, [unseen, *known[:1]])) <= 2 / 11
     with pytest.raises(InputError, match="no tag of the dev examples is in training"):
-        probe_layers(model, known, [strange])
-    (one,) = known[:1]
+        probe_layers(model, known, [unseen])
+    (example,) = known[:1]
     assert (
-        probe_layers(model, [TaggedSentence(("a",), ("A",))], [one]) == [0.5] * 3
-    )  # of one word, too
+        probe_layers(model, [TaggedSentence(("a",), ("A",))], [example]) == [0.5] * 3
+    )  # one training word is enough
     with pytest.raises(InputError, match="a probe needs examples"):
         probe_layers(model, known, [])

@@ -1,4 +1,4 @@
-"""Every task reads its files and judges its answers as its field does."""
+"""Every task reads its files and scores predictions as usual in its field."""
 
 from dataclasses import replace
 
@@ -9,27 +9,27 @@ from elmokit.tasks.datasets.example_records import Document, PredicateRoles, Tag
 from elmokit.tasks.task_registry import TASKS
 
 
-def test_of_roles_the_predicate_itself_does_not_count():
+def test_the_predicate_does_not_count_in_srl():
     gold = PredicateRoles(("He", "gave", "it", "up"), 1, "", ("B-ARG0", "B-V", "B-ARG1", "B-C-V"))
-    found = TASKS["srl"].score([gold], [("B-ARG0", "O", "O", "O")])
-    assert found == {"f1": pytest.approx(2 / 3), "precision": 1, "recall": 0.5}
+    scores = TASKS["srl"].score([gold], [("B-ARG0", "O", "O", "O")])
+    assert scores == {"f1": pytest.approx(2 / 3), "precision": 1, "recall": 0.5}
 
 
-def test_of_names_every_label_counts():
+def test_every_label_counts_in_ner():
     gold = TaggedSentence(("Mach", "V"), ("O", "S-V"))
     assert TASKS["ner"].score([gold], [("O", "S-V")])["f1"] == 1
     assert TASKS["ner"].score([gold], [("O", "O")])["f1"] == 0
 
 
-def test_what_is_mentioned_once_is_no_group():
-    groups = (((0, 0), (2, 2)),)
-    document = Document("", 0, (("Ada", "saw", "herself", "there"),), groups)
-    alone = replace(document, clusters=(*groups, ((3, 3),)))
-    assert TASKS["coreference"].score([alone], [groups])["f1"] == 1
+def test_clusters_of_one_mention_do_not_count():
+    clusters = (((0, 0), (2, 2)),)
+    document = Document("", 0, (("Ada", "saw", "herself", "there"),), clusters)
+    with_singleton = replace(document, clusters=(*clusters, ((3, 3),)))
+    assert TASKS["coreference"].score([with_singleton], [clusters])["f1"] == 1
 
 
 @pytest.mark.parametrize("task", ["ner", "chunking"])
-def test_a_tag_that_marks_no_span_is_named_by_its_line(task, tmp_path):
+def test_a_tag_of_no_scheme_is_refused_with_its_line(task, tmp_path):
     file = tmp_path / "names.conll"
     file.write_text("Ada B-PER\n\nleft VBD\n")
     with pytest.raises(FormatError, match=r"names.conll, line 3: tag 'VBD', expected O or one"):
@@ -37,7 +37,7 @@ def test_a_tag_that_marks_no_span_is_named_by_its_line(task, tmp_path):
 
 
 @pytest.mark.parametrize("comment", ["", "# text = Ada left\n"])
-def test_conllu_is_known_by_what_it_holds(comment, tmp_path):
+def test_conllu_is_recognized_by_its_content(comment, tmp_path):
     file = tmp_path / "words.txt"
     rest = "\t_" * 6
     file.write_text(f"{comment}1\tAda\t_\tPROPN{rest}\n2\tleft\t_\tVERB{rest}\n")
@@ -47,7 +47,7 @@ def test_conllu_is_known_by_what_it_holds(comment, tmp_path):
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_an_empty_file_is_refused_by_its_name(task, tmp_path):
+def test_an_empty_file_is_refused_with_its_name(task, tmp_path):
     file = tmp_path / "nothing.txt"
     file.write_text("")
     with pytest.raises(FormatError, match=r"nothing\.txt"):

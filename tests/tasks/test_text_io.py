@@ -63,7 +63,7 @@ def test_a_question_has_the_offsets_of_its_words():
     assert TASKS["qa"].text.format(example, "Charles") == "Charles\n"
 
 
-def test_pairs_may_be_lines_tuples_or_mappings():
+def test_pairs_can_be_lines_tuples_or_mappings():
     expected = parse("qa", "Who?\tAda left.")
     assert parse("qa", ("Who?", "Ada left.")) == expected
     assert parse("qa", {"question": "Who?", "context": "Ada left."}) == expected
@@ -99,6 +99,6 @@ def test_a_text_without_words_is_refused(task):
 
 
 @pytest.mark.parametrize("value", [None, 3, [], ["a", None], ["a", ""], [["a"]]])
-def test_values_that_are_no_text_are_refused(value):
+def test_values_that_are_not_text_are_refused(value):
     with pytest.raises(InputError, match="expected a string or a list of words"):
         parse("ner", value)

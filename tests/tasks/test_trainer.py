@@ -1,4 +1,4 @@
-"""Every task is learnt by the same loop, which loses nothing and refuses what cannot work."""
+"""The trainer of all tasks: scores, resuming, settings, and runs that are refused."""
 
 import copy
 import json
@@ -27,7 +27,7 @@ from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import CHECKPOINT_FILE, Checkpoint, train_task
 from elmokit.tasks.vocab import read_word_vectors
 from random_models import make_folder
-from task_examples import EXAMPLES, changed, sized
+from task_examples import EXAMPLES, example_of_length, tiny_settings
 
 
 def weights_of(folder):
@@ -36,20 +36,20 @@ def weights_of(folder):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_task_is_learnt_and_its_folder_says_the_same(name, model, tmp_path):
+def test_every_task_is_learned_and_loaded_with_the_same_scores(name, model, tmp_path):
     examples = EXAMPLES[name]
-    settings = changed(elmo="both", epochs=25, patience=0, l2=0.01)
+    settings = tiny_settings(elmo="both", epochs=25, patience=0, l2=0.01)
     trained = train_task(TASKS[name], examples, examples, tmp_path, settings=settings, model=model)
     score = next(iter(trained.scores.values()))
     assert score > 0.9, trained.scores
-    again = load_task(str(tmp_path))
-    assert again.evaluate(examples) == trained.scores
-    assert again.predict_examples(examples[:1]) == again.predict_examples(examples)[:1]
-    shares = again.head.features.layer_weights()
-    assert [*shares] == ["input", "output"]
-    assert all(sum(share) == pytest.approx(1) for share in shares.values())
+    loaded = load_task(str(tmp_path))
+    assert loaded.evaluate(examples) == trained.scores
+    assert loaded.predict_examples(examples[:1]) == loaded.predict_examples(examples)[:1]
+    weights = loaded.head.features.layer_weights()
+    assert [*weights] == ["input", "output"]
+    assert all(sum(values) == pytest.approx(1) for values in weights.values())
     assert all(
-        mix.scale.item() != pytest.approx(0.2) for mix in again.head.features.scalar_mixes.values()
+        mix.scale.item() != pytest.approx(0.2) for mix in loaded.head.features.scalar_mixes.values()
     )
 
 
@@ -57,18 +57,18 @@ def test_every_task_is_learnt_and_its_folder_says_the_same(name, model, tmp_path
 def tagger(tmp_path_factory):
     """A tagger without ELMo."""
     examples, out = EXAMPLES["pos"], tmp_path_factory.mktemp("tagger")
-    return train_task("pos", examples, examples, out, settings=changed(elmo="none"))
+    return train_task("pos", examples, examples, out, settings=tiny_settings(elmo="none"))
 
 
 def test_one_text_gives_one_prediction_and_several_a_list(tagger):
-    one = tagger.predict("the owl sleeps")
-    assert one.words == ("the", "owl", "sleeps")
-    assert len(one.tags) == 3
-    assert tagger.predict(["the owl sleeps", ["the", "owl", "sleeps"]]) == [one, one]
-    assert tagger.predict(("the", "owl", "sleeps")) == one
+    prediction = tagger.predict("the owl sleeps")
+    assert prediction.words == ("the", "owl", "sleeps")
+    assert len(prediction.tags) == 3
+    assert tagger.predict(["the owl sleeps", ["the", "owl", "sleeps"]]) == [prediction, prediction]
+    assert tagger.predict(("the", "owl", "sleeps")) == prediction
     assert tagger.predict([]) == []
     (record,) = tagger.predict_json(["the owl sleeps"])
-    assert record == {"sentences": (one.words,), "prediction": one.tags}
+    assert record == {"sentences": (prediction.words,), "prediction": prediction.tags}
 
 
 def test_raw_text_of_a_tagger_is_tokenized(tagger):
@@ -86,7 +86,7 @@ def test_the_repr_names_task_head_and_scores(tagger):
 
 def test_lines_are_answered_until_one_is_refused(tmp_path):
     examples = EXAMPLES["srl"]
-    model = train_task("srl", examples, examples, tmp_path, settings=changed(elmo="none"))
+    model = train_task("srl", examples, examples, tmp_path, settings=tiny_settings(elmo="none"))
     outputs = model.apply(["the cat *sleeps*", "", "no predicate"])
     assert "sleeps" in next(outputs)
     assert next(outputs) == "\n"
@@ -101,161 +101,166 @@ def test_lines_are_answered_until_one_is_refused(tmp_path):
 def test_raw_text_is_tokenized_as_the_training_text_was(tmp_path):
     (tmp_path / "texts").write_text("1\t很好\n0\t不好\n" * 4, "utf-8")
     file = tmp_path / "texts"
-    settings = {**vars(changed(elmo="none")), "tokenizer": "characters"}
+    settings = {**vars(tiny_settings(elmo="none")), "tokenizer": "characters"}
     trained = train_task("classification", file, file, tmp_path / "run", settings=settings)
     assert load_task(tmp_path / "run").tokenizer == "characters"
     assert trained.predict(["不好"]) == trained.predict(["不 好"], tokenizer="spaces")
     assert trained.evaluate(file) == trained.scores
     with pytest.raises(ConfigError, match="no tokenizer is called 'x'"):
-        changed(tokenizer="x")
+        tiny_settings(tokenizer="x")
 
 
-def test_iob2_tags_chosen_together_may_end(tmp_path):
+def test_iob2_spans_can_end_before_o_with_a_crf(tmp_path):
     examples = [TaggedSentence(("in", "New", "York", "now"), ("O", "B-LOC", "I-LOC", "O"))] * 8
-    settings = changed(elmo="none", epochs=25, crf=True)
+    settings = tiny_settings(elmo="none", epochs=25, crf=True)
     trained = train_task(TASKS["pos"], examples, examples, tmp_path, settings=settings)
     assert trained.scores["accuracy"] == 1
 
 
 @pytest.mark.parametrize("elmo", ["none", "input", "output"])
-def test_elmo_goes_in_where_it_is_told(elmo, model, tmp_path):
+def test_elmo_is_added_where_the_settings_say(elmo, model, tmp_path):
     examples = EXAMPLES["ner"]
-    settings = changed(elmo=elmo)
+    settings = tiny_settings(elmo=elmo)
     trained = train_task(TASKS["ner"], examples, examples, tmp_path, settings=settings, model=model)
     assert [*trained.head.features.layer_weights()] == ([] if elmo == "none" else [elmo])
     assert (tmp_path / "elmo").is_dir() == (elmo != "none")
 
 
-def test_a_bilm_that_learns_along_is_kept_with_the_head(model, tmp_path):
-    before = model.pretrained.fingerprint()
+def test_a_finetuned_bilm_is_saved_with_the_head(model, tmp_path):
+    fingerprint = model.pretrained.fingerprint()
     examples = EXAMPLES["pos"]
-    settings = changed(finetune=True, character_filters=0, word_embedding_size=0)
+    settings = tiny_settings(finetune=True, character_filters=0, word_embedding_size=0)
     trained = train_task(TASKS["pos"], examples, examples, tmp_path, settings=settings, model=model)
-    assert json.loads((tmp_path / "task.json").read_text())["elmo"] != before
-    assert model.pretrained.fingerprint() == before
+    assert json.loads((tmp_path / "task.json").read_text())["elmo"] != fingerprint
+    assert model.pretrained.fingerprint() == fingerprint
     assert trained.evaluate(examples) == trained.scores
 
 
-def test_a_stopped_run_goes_on_and_ends_with_the_same_bits(model, tmp_path, monkeypatch):
-    task, examples, settings = TASKS["ner"], EXAMPLES["ner"], changed(epochs=4)
-    train_task(task, examples, examples, tmp_path / "whole", settings=settings, model=model)
+def test_a_stopped_run_resumes_and_ends_with_the_same_bits(model, tmp_path, monkeypatch):
+    task, examples, settings = TASKS["ner"], EXAMPLES["ner"], tiny_settings(epochs=4)
+    train_task(task, examples, examples, tmp_path / "uninterrupted", settings=settings, model=model)
 
-    def stop(*arguments, **named):
-        told.append(log(*arguments, **named))
-        if len(told) == 2:
+    def stop(*arguments, **options):
+        lines.append(log(*arguments, **options))
+        if len(lines) == 2:
             raise KeyboardInterrupt
-        return told[-1]
+        return lines[-1]
 
-    told, log = [], trainer._log_epoch
+    lines, log = [], trainer._log_epoch
     monkeypatch.setattr(trainer, "_log_epoch", stop)
     with pytest.raises(KeyboardInterrupt):
-        train_task(task, examples, examples, tmp_path / "cut", settings=settings, model=model)
-    train_task(task, examples, examples, tmp_path / "cut", settings=settings, model=model)
-    assert weights_of(tmp_path / "cut") == weights_of(tmp_path / "whole")
+        train_task(task, examples, examples, tmp_path / "stopped", settings=settings, model=model)
+    train_task(task, examples, examples, tmp_path / "stopped", settings=settings, model=model)
+    assert weights_of(tmp_path / "stopped") == weights_of(tmp_path / "uninterrupted")
     epochs = [
-        json.loads(line)["epoch"] for line in (tmp_path / "cut/log.jsonl").read_text().splitlines()
+        json.loads(line)["epoch"]
+        for line in (tmp_path / "stopped/log.jsonl").read_text().splitlines()
     ]
     assert epochs == [1, 2, 3, 4]
     train_task(
-        task, examples, examples, tmp_path / "cut", settings=settings, model=model
-    )  # nothing left
-    assert weights_of(tmp_path / "cut") == weights_of(tmp_path / "whole")
-    left = torch.load(tmp_path / "cut" / CHECKPOINT_FILE, weights_only=True)
-    assert (left["epoch"], left["weights"], left["optimizer"]) == (4, {}, {})
+        task, examples, examples, tmp_path / "stopped", settings=settings, model=model
+    )  # the run is over
+    assert weights_of(tmp_path / "stopped") == weights_of(tmp_path / "uninterrupted")
+    last = torch.load(tmp_path / "stopped" / CHECKPOINT_FILE, weights_only=True)
+    assert (last["epoch"], last["weights"], last["optimizer"]) == (4, {}, {})
 
 
 def test_the_best_epoch_is_kept(tmp_path, monkeypatch):
-    examples, falling, saved = EXAMPLES["pos"], count(3, -1), []
-    task = replace(TASKS["pos"], score=lambda *_: {"accuracy": next(falling)})
+    examples, falling_score, saved = EXAMPLES["pos"], count(3, -1), []
+    task = replace(TASKS["pos"], score=lambda *_: {"accuracy": next(falling_score)})
 
     def save(trained, *rest):
         saved.append(copy.deepcopy(trained.head.state_dict()))
         saved_model.save_task(trained, *rest)
 
     monkeypatch.setattr(trainer, "save_task", save)
-    settings = changed(elmo="none", epochs=3)
+    settings = tiny_settings(elmo="none", epochs=3)
     trained = train_task(task, examples, examples, tmp_path, settings=settings)
     assert (trained.epoch, trained.scores) == (1, {"accuracy": 3})
     (best,) = saved
-    assert all(torch.equal(best[name], own) for name, own in trained.head.state_dict().items())
+    assert all(
+        torch.equal(best[name], weight) for name, weight in trained.head.state_dict().items()
+    )
 
 
-class Spied(torch.optim.AdamW):
-    """An optimiser that tells the rates of its updates, and how long their gradients are."""
+class RecordingAdamW(torch.optim.AdamW):
+    """An optimizer that records the learning rates and gradient norms of its steps."""
 
-    told = ()
+    steps = ()
 
     def step(self):
         rates = [group["lr"] for group in self.param_groups]
         grads = [p.grad for group in self.param_groups for p in group["params"]]
-        length = torch.nn.utils.get_total_norm([grad for grad in grads if grad is not None])
-        Spied.told.append((rates, length.item()))
+        norm = torch.nn.utils.get_total_norm([grad for grad in grads if grad is not None])
+        RecordingAdamW.steps.append((rates, norm.item()))
         super().step()
 
 
-def test_updates_get_smaller_and_none_is_too_large(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.optim, "AdamW", Spied)
-    monkeypatch.setattr(Spied, "told", [])
-    examples, settings = EXAMPLES["pos"], changed(epochs=4, max_grad_norm=0.01)
+def test_learning_rates_fall_and_gradients_are_clipped(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.optim, "AdamW", RecordingAdamW)
+    monkeypatch.setattr(RecordingAdamW, "steps", [])
+    examples, settings = EXAMPLES["pos"], tiny_settings(epochs=4, max_grad_norm=0.01)
     train_task(TASKS["pos"], examples, examples, tmp_path, settings=settings, model=model)
-    rates, lengths = zip(*Spied.told, strict=True)
-    left = [1 - place / len(rates) for place in range(len(rates))]
+    rates, norms = zip(*RecordingAdamW.steps, strict=True)
+    remaining = [1 - step / len(rates) for step in range(len(rates))]
     rate = settings.learning_rate
-    assert [*rates] == [pytest.approx([rate * now, 10 * rate * now]) for now in left]
-    assert max(lengths) == pytest.approx(0.01, rel=1e-3)
+    assert [*rates] == [pytest.approx([rate * part, 10 * rate * part]) for part in remaining]
+    assert max(norms) == pytest.approx(0.01, rel=1e-3)
 
 
-def test_every_epoch_reads_all_examples_in_an_order_of_its_own(tmp_path, monkeypatch):
+def test_every_epoch_has_all_examples_in_its_own_order(tmp_path, monkeypatch):
     seen, loss = [], Tagger.loss
     monkeypatch.setattr(
         Tagger, "loss", lambda head, batch: (seen.extend(batch), loss(head, batch))[1]
     )
     examples = EXAMPLES["pos"]
-    train_task(TASKS["pos"], examples, examples, tmp_path, settings=changed(elmo="none", epochs=2))
+    train_task(
+        TASKS["pos"], examples, examples, tmp_path, settings=tiny_settings(elmo="none", epochs=2)
+    )
     first, second = seen[: len(examples)], seen[len(examples) :]
     assert first != second
     assert sorted(first, key=repr) == sorted(second, key=repr) == sorted(examples, key=repr)
 
 
-def test_a_large_penalty_holds_the_weights_of_layers_together(model, tmp_path):
-    examples, apart = EXAMPLES["pos"], {}
+def test_a_large_l2_penalty_makes_layer_weights_equal(model, tmp_path):
+    examples, differences = EXAMPLES["pos"], {}
     for l2 in (0.0, 1000.0):
-        settings = changed(epochs=15, l2=l2)
+        settings = tiny_settings(epochs=15, l2=l2)
         trained = train_task(
             TASKS["pos"], examples, examples, tmp_path / str(l2), settings=settings, model=model
         )
-        (shares,) = trained.head.features.layer_weights().values()
-        apart[l2] = max(shares) - min(shares)
-    assert apart[0.0] > 0.2
-    assert apart[1000.0] < 0.05
+        (weights,) = trained.head.features.layer_weights().values()
+        differences[l2] = max(weights) - min(weights)
+    assert differences[0.0] > 0.2
+    assert differences[1000.0] < 0.05
 
 
-def test_decay_keeps_weights_small(tmp_path):
-    examples, sizes = EXAMPLES["pos"], []
+def test_weight_decay_keeps_weights_small(tmp_path):
+    examples, norms = EXAMPLES["pos"], []
     for decay in (0.0, 20.0):
-        settings = changed(elmo="none", epochs=5, weight_decay=decay)
+        settings = tiny_settings(elmo="none", epochs=5, weight_decay=decay)
         out = tmp_path / str(decay)
         trained = train_task(TASKS["pos"], examples, examples, out, settings=settings)
-        sizes.append(trained.head.encoder.forward_lstms[0].weight_hh_l0.norm())
-    assert sizes[1] < 0.5 * sizes[0]
+        norms.append(trained.head.encoder.forward_lstms[0].weight_hh_l0.norm())
+    assert norms[1] < 0.5 * norms[0]
 
 
-def test_a_new_head_knows_how_large_layers_are_and_feeds_texts_as_it_is_told(model, tmp_path):
+def test_layers_of_training_text_are_normalized_with_or_without_sentence_splitting(model, tmp_path):
     examples = EXAMPLES["pos"]
     for by_sentence in (True, False):
-        settings = changed(epochs=1, by_sentence=by_sentence)
+        settings = tiny_settings(epochs=1, by_sentence=by_sentence)
         out = tmp_path / str(by_sentence)
         trained = train_task(TASKS["pos"], examples, examples, out, settings=settings, model=model)
-        words = trained.head.features
-        assert words.frozen.preprocess.by_sentence == by_sentence
-        read = words([example.words for example in examples])
-        means = read.layers[:, read.mask].mean(1)
+        features = trained.head.features
+        assert features.frozen.preprocess.by_sentence == by_sentence
+        batch = features([example.words for example in examples])
+        means = batch.layers[:, batch.mask].mean(1)
         torch.testing.assert_close(means, torch.zeros_like(means), atol=0.01, rtol=0)
 
 
-def test_a_run_whose_head_had_fewer_labels_is_another(tmp_path, monkeypatch):
-    """As an older version's may: its examples and settings are the same."""
-    examples, settings = EXAMPLES["ner"], changed(elmo="none", epochs=2)
+def test_a_run_with_fewer_labels_is_refused(tmp_path, monkeypatch):
+    """As an older version may have had; its examples and settings are the same."""
+    examples, settings = EXAMPLES["ner"], tiny_settings(elmo="none", epochs=2)
     fewer = replace(TASKS["ner"], labels=lambda _: ["O", "S-LOC"])
     with monkeypatch.context() as patched:
         patched.setattr(Checkpoint, "close", Mock(side_effect=KeyboardInterrupt))
@@ -265,22 +270,24 @@ def test_a_run_whose_head_had_fewer_labels_is_another(tmp_path, monkeypatch):
         train_task(TASKS["ner"], examples, examples, tmp_path, settings=settings)
 
 
-def test_another_seed_is_another_head(tmp_path):
+def test_another_seed_gives_another_head(tmp_path):
     task, examples = TASKS["pos"], EXAMPLES["pos"]
     for seed in (0, 1):
-        settings = changed(elmo="none", seed=seed)
+        settings = tiny_settings(elmo="none", seed=seed)
         train_task(task, examples, examples, tmp_path / str(seed), settings=settings)
     assert weights_of(tmp_path / "0") != weights_of(tmp_path / "1")
 
 
-def test_waiting_for_a_better_epoch_ends(tmp_path):
+def test_training_stops_when_the_patience_is_used_up(tmp_path):
     task, examples = TASKS["pos"], EXAMPLES["pos"]
-    settings = changed(elmo="none", epochs=50, patience=2, learning_rate=1e-9, character_filters=0)
+    settings = tiny_settings(
+        elmo="none", epochs=50, patience=2, learning_rate=1e-9, character_filters=0
+    )
     train_task(task, examples, examples, tmp_path, settings=settings)
     assert len((tmp_path / "log.jsonl").read_text().splitlines()) == 3
 
 
-# A label that no example has, and how it is told.
+# A label that no example has, and how messages show it.
 UNSEEN = {
     "ner": ("S-X", "X"), "chunking": ("S-X", "X"), "pos": ("X", "X"), "srl": ("B-X", "B-X"),
     "sentiment": ("X", "X"), "entailment": ("X", "X"),
@@ -296,15 +303,15 @@ def _relabelled(example, label):
 
 
 @pytest.mark.parametrize("name", UNSEEN)
-def test_labels_that_were_never_learnt_are_never_right(name, tmp_path):
+def test_labels_without_training_examples_are_reported_and_never_predicted(name, tmp_path):
     task, examples = TASKS[name], EXAMPLES[name]
     label, shown = UNSEEN[name]
     other = [_relabelled(example, label) for example in examples]
-    settings, told = changed(elmo="none", epochs=1), []
+    settings, lines = tiny_settings(elmo="none", epochs=1), []
     trained = train_task(
-        task, examples, [*examples, *other], tmp_path, settings=settings, log=told.append
+        task, examples, [*examples, *other], tmp_path, settings=settings, log=lines.append
     )
-    assert told[1].endswith(f"that no training example has: {shown}")
+    assert lines[1].endswith(f"that no training example has: {shown}")
     assert next(iter(trained.evaluate(other).values())) == 0
     with pytest.raises(InputError, match=f"labelled {shown}, the training .*of one task"):
         train_task(task, examples, other, tmp_path / "other", settings=settings)
@@ -312,10 +319,9 @@ def test_labels_that_were_never_learnt_are_never_right(name, tmp_path):
 
 @pytest.mark.full
 @pytest.mark.parametrize("name", TASKS)
-def test_a_thousand_words_and_a_single_one_are_read(name, model, tmp_path):
-    """And neither feels the other: alone, each is answered as beside the other."""
-    examples = [sized(name, words) for words in (1000, 1)]
-    settings = changed(epochs=1, words_per_batch=1, hidden_size=4)
+def test_predictions_do_not_depend_on_the_batch_however_long(name, model, tmp_path):
+    examples = [example_of_length(name, words) for words in (1000, 1)]
+    settings = tiny_settings(epochs=1, words_per_batch=1, hidden_size=4)
     trained = train_task(TASKS[name], examples, examples, tmp_path, settings=settings, model=model)
     together = trained.predict_examples(examples)
     assert [trained.predict_examples([example])[0] for example in examples] == together
@@ -324,53 +330,53 @@ def test_a_thousand_words_and_a_single_one_are_read(name, model, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["entailment", "qa", "coreference"])
-def test_a_text_too_long_for_memory_is_refused_before_anything_is_learnt(name, tmp_path):
-    examples, settings = EXAMPLES[name], changed(elmo="none", epochs=1)
+def test_a_text_too_long_for_memory_is_refused_before_training(name, tmp_path):
+    examples, settings = EXAMPLES[name], tiny_settings(elmo="none", epochs=1)
     assert TASKS[name].max_words is not None
     task = replace(TASKS[name], max_words=99)
     trained = train_task(task, examples, examples, tmp_path / "short", settings=settings)
-    longer = [*examples, sized(name, 110)]
-    says = r"1[01]\d words that begin .*at most 99; cut the text in parts"
-    with pytest.raises(InputError, match=says):
+    longer = [*examples, example_of_length(name, 110)]
+    message = r"1[01]\d words that begin .*at most 99; cut the text in parts"
+    with pytest.raises(InputError, match=message):
         replace(trained, task=task).predict_examples(longer)
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         train_task(task, examples, longer, tmp_path / "long", settings=settings)
     assert not (tmp_path / "long").exists()
 
 
-def test_an_answer_does_not_feel_the_texts_beside_it(tmp_path):
-    """A text of one word has no other to look at; its neighbours' padding is none."""
-    examples = [*EXAMPLES["qa"][:3], sized("qa", 1)]
-    settings = changed(elmo="none", epochs=1)
+def test_scores_of_an_answer_do_not_depend_on_padding(tmp_path):
+    """A context of one word attends to nothing, padding included."""
+    examples = [*EXAMPLES["qa"][:3], example_of_length("qa", 1)]
+    settings = tiny_settings(elmo="none", epochs=1)
     trained = train_task(TASKS["qa"], examples, examples, tmp_path, settings=settings)
     with torch.no_grad():
-        together, alone = (trained.head._scores(some)[0] for some in (examples, examples[-1:]))
+        together, alone = (trained.head._scores(batch)[0] for batch in (examples, examples[-1:]))
     torch.testing.assert_close(together[-1, :1], alone[0])
 
 
-def test_vectors_of_a_file_are_where_words_begin(tmp_path):
+def test_word_vectors_of_a_file_initialize_the_embeddings(tmp_path):
     file = tmp_path / "vectors.txt"
     numbers = (number * 8 for number in ("1 ", "2 ", "3 "))
     file.write_text("3 8\nCat {}\nwombat {}\n. . . {}\n".format(*numbers))
     task, examples = TASKS["pos"], EXAMPLES["pos"]
-    settings = changed(elmo="none", word_vectors=str(file), freeze_word_vectors=True)
+    settings = tiny_settings(elmo="none", word_vectors=str(file), freeze_word_vectors=True)
     trained = train_task(task, examples, examples, tmp_path / "out", settings=settings)
-    words = trained.head.features
-    rows = words.vocabulary.rows([("CAT", "Wombat", "never")])[0]
-    assert words.word_embedding.weight[rows[0]].tolist() == [1] * 8
+    features = trained.head.features
+    rows = features.vocabulary.rows([("CAT", "Wombat", "never")])[0]
+    assert features.word_embedding.weight[rows[0]].tolist() == [1] * 8
     assert (
-        len(words.word_embedding.weight) == words.vocabulary.num_trained == rows[1]
-    )  # no wombat to learn from
-    read = words([("Wombat", "cat", "never")]).vectors[0, :, :8]
-    assert read[:2].tolist() == [[2] * 8, [1] * 8]
-    assert torch.equal(read[2], words.word_embedding.weight[1])
+        len(features.word_embedding.weight) == features.vocabulary.num_trained == rows[1]
+    )  # no wombat in training
+    vectors = features([("Wombat", "cat", "never")]).vectors[0, :, :8]
+    assert vectors[:2].tolist() == [[2] * 8, [1] * 8]
+    assert torch.equal(vectors[2], features.word_embedding.weight[1])
     with pytest.raises(InputError, match="vectors of 8 numbers, but word_embedding_size is 9; set"):
         train_task(
             task,
             examples,
             examples,
             tmp_path / "b",
-            settings=changed(elmo="none", word_vectors=str(file), word_embedding_size=9),
+            settings=tiny_settings(elmo="none", word_vectors=str(file), word_embedding_size=9),
         )
     file.write_text("\ufeffcat 1 2 3 4 5 6 7 8\n", "utf-8")
     assert read_word_vectors(file, 8)[0] == ["cat"]
@@ -384,23 +390,25 @@ def test_vectors_of_a_file_are_where_words_begin(tmp_path):
 
 def test_other_examples_or_settings_are_refused(tmp_path):
     task, examples = TASKS["pos"], EXAMPLES["pos"]
-    settings = changed(elmo="none")
+    settings = tiny_settings(elmo="none")
     train_task(task, examples, examples, tmp_path, settings=settings)
     with pytest.raises(InputError, match="was started with other examples, or by a version that"):
         train_task(task, examples[1:], examples, tmp_path, settings=settings)
     with pytest.raises(InputError, match="was started with hidden_size 12, now 3; resume with the"):
-        train_task(task, examples, examples, tmp_path, settings=changed(elmo="none", hidden_size=3))
+        train_task(
+            task, examples, examples, tmp_path, settings=tiny_settings(elmo="none", hidden_size=3)
+        )
     with (
         DirectoryLock(tmp_path, ""),
         pytest.raises(InputError, match="another process is writing it"),
     ):
         train_task(task, examples, examples, tmp_path, settings=settings)
     with pytest.raises(InputError, match="elmo is 'input', but no biLM is given"):
-        train_task(task, examples, examples, tmp_path, settings=changed())
+        train_task(task, examples, examples, tmp_path, settings=tiny_settings())
 
 
-def test_another_bilm_does_not_go_on_where_one_was_stopped(model, tmp_path):
-    task, examples, settings = TASKS["pos"], EXAMPLES["pos"], changed(epochs=1)
+def test_a_run_is_not_resumed_with_another_bilm(model, tmp_path):
+    task, examples, settings = TASKS["pos"], EXAMPLES["pos"], tiny_settings(epochs=1)
     train_task(task, examples, examples, tmp_path / "run", settings=settings, model=model)
     (tmp_path / "other").mkdir()
     other = elmokit.load(make_folder(tmp_path / "other", size=0.5))
@@ -408,21 +416,21 @@ def test_another_bilm_does_not_go_on_where_one_was_stopped(model, tmp_path):
         train_task(task, examples, examples, tmp_path / "run", settings=settings, model=other)
 
 
-def test_what_cannot_be_learnt_is_refused(model, tmp_path):
+def test_impossible_runs_are_refused(model, tmp_path):
     task, examples = TASKS["pos"], EXAMPLES["pos"]
-    for some in ([examples, []], [[], examples]):
+    for parts in ([examples, []], [[], examples]):
         with pytest.raises(InputError, match="needs examples to train on"):
-            train_task(task, *some, tmp_path, settings=changed(elmo="none"))
+            train_task(task, *parts, tmp_path, settings=tiny_settings(elmo="none"))
     carrying = elmokit.Embedder(model.pretrained, elmokit.LoadOptions(state="carry"))
     with pytest.raises(InputError, match="state is 'carry', expected 'zero'"):
-        train_task(task, examples, examples, tmp_path, settings=changed(), model=carrying)
+        train_task(task, examples, examples, tmp_path, settings=tiny_settings(), model=carrying)
     for finetune in (False, True):
-        settings = changed(layers=(0, 3), finetune=finetune)
+        settings = tiny_settings(layers=(0, 3), finetune=finetune)
         with pytest.raises(ConfigError, match=r"layers is \(0, 3\), expected some of 0 to 2"):
             train_task(task, examples, examples, tmp_path, settings=settings, model=model)
 
 
-def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
+def test_a_loss_that_is_not_finite_ends_the_run(tmp_path):
     task, examples = TASKS["pos"], EXAMPLES["pos"]
     with pytest.raises(NumericError, match=r"epoch \d: the loss is .*smaller learning_rate"):
         train_task(
@@ -430,53 +438,53 @@ def test_a_loss_that_is_no_number_ends_the_run(tmp_path):
             examples,
             examples,
             tmp_path,
-            settings=changed(elmo="none", learning_rate=1e30, epochs=9, patience=0),
+            settings=tiny_settings(elmo="none", learning_rate=1e30, epochs=9, patience=0),
         )
 
 
-def test_a_gradient_that_is_no_number_ends_the_run(tmp_path, monkeypatch):
+def test_a_gradient_that_is_not_finite_ends_the_run(tmp_path, monkeypatch):
     task, examples = TASKS["pos"], EXAMPLES["pos"]
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", lambda *_: torch.tensor(float("inf")))
     with pytest.raises(NumericError, match=r"epoch 1: the loss is \d.*, the gradient norm inf"):
-        train_task(task, examples, examples, tmp_path, settings=changed(elmo="none"))
+        train_task(task, examples, examples, tmp_path, settings=tiny_settings(elmo="none"))
 
 
-def test_few_words_tell_how_large_layers_are(monkeypatch):
-    texts = [(str(place),) * 30 for place in range(9)]
-    drawn = trainer._sample(texts, 0)
-    assert sorted(drawn) == texts
+def test_the_normalizer_is_fitted_to_a_sample_of_limited_size(monkeypatch):
+    texts = [(str(number),) * 30 for number in range(9)]
+    sample = trainer._sample(texts, 0)
+    assert sorted(sample) == texts
     monkeypatch.setattr(trainer, "_NORMALIZER_WORDS", 100)
-    assert trainer._sample(texts, 0) == drawn[:3]
+    assert trainer._sample(texts, 0) == sample[:3]
     monkeypatch.setattr(trainer, "_NORMALIZER_WORDS", 10)
-    assert trainer._sample(texts, 0) == drawn[:1]
+    assert trainer._sample(texts, 0) == sample[:1]
 
 
-def fill_the_disk(model, folder, box):
-    """A run whose head may be written, and whose biLM may not."""
-    torch.set_num_threads(1)  # those of a process that forked are gone
+def train_with_full_disk(model, folder, messages):
+    """Train where a head can be written, but not a biLM."""
+    torch.set_num_threads(1)  # the threads of the forked process are gone
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
     examples = EXAMPLES["pos"]
     try:
-        train_task(TASKS["pos"], examples, examples, folder, settings=changed(), model=model)
+        train_task(TASKS["pos"], examples, examples, folder, settings=tiny_settings(), model=model)
     except OutputError as error:
-        box.put(str(error))
+        messages.put(str(error))
 
 
 def test_a_full_disk_is_one_clear_line(tmp_path):
     model = elmokit.load(make_folder(tmp_path, dim=200, projection_dim=20))
     context = multiprocessing.get_context("fork")
-    box = context.Queue()
-    process = context.Process(target=fill_the_disk, args=(model, tmp_path / "out", box))
+    messages = context.Queue()
+    process = context.Process(target=train_with_full_disk, args=(model, tmp_path / "out", messages))
     process.start()
     assert re.fullmatch(
         r".*: cannot be written \([^()]*[Tt]oo large.*\); what is done is safe: .*",
-        box.get(timeout=60),
+        messages.get(timeout=60),
     )
     process.join()
 
 
-def test_settings_that_cannot_be_are_refused():
+def test_impossible_settings_are_refused():
     with pytest.raises(ConfigError, match="hidden_size is 0, expected more than 0"):
         TaskSettings(hidden_size=0)
     with pytest.raises(ConfigError, match=r"dropout is 1.0, expected 0 to below 1"):
@@ -487,18 +495,18 @@ def test_settings_that_cannot_be_are_refused():
         TaskSettings(freeze_word_vectors=True)
     with pytest.raises(ConfigError, match="seed is 9223372036854775808"):
         TaskSettings(seed=2**63)
-    for useless in ({"finetune": True}, {"layers": (2,)}):
+    for values in ({"finetune": True}, {"layers": (2,)}):
         with pytest.raises(ConfigError, match="elmo is 'none': there are no layers"):
-            TaskSettings(elmo="none", **useless)
+            TaskSettings(elmo="none", **values)
     with pytest.raises(ConfigError, match=r"layers is \(0, 0\), expected each once"):
         TaskSettings(layers=(0, 0))
 
 
-def test_a_folder_of_something_else_is_one_clear_line(tmp_path, model):
+def test_damaged_and_other_folders_are_refused(tmp_path, model):
     with pytest.raises(FormatError, match=r"no task.json; expected a folder that elmo train made"):
         load_task(tmp_path)
     examples = EXAMPLES["pos"]
-    train_task(TASKS["pos"], examples, examples, tmp_path, settings=changed(), model=model)
+    train_task(TASKS["pos"], examples, examples, tmp_path, settings=tiny_settings(), model=model)
     record = json.loads((tmp_path / "task.json").read_text())
     (tmp_path / "task.json").write_text(json.dumps(record | {"elmo": "0" * 64}))
     with pytest.raises(FormatError, match="was trained with another biLM"):
@@ -507,7 +515,7 @@ def test_a_folder_of_something_else_is_one_clear_line(tmp_path, model):
         (tmp_path / "task.json").write_text(json.dumps(record | wrong))
         with pytest.raises(FormatError, match=r"has the shape .*is it the file of this model"):
             load_task(tmp_path)
-    for wrong, told in (
+    for wrong, message in (
         ({"elmo": None}, "elmo is None, but the settings say 'input'"),
         (
             {"settings": record["settings"] | {"hidden_size": 10**9}},
@@ -519,53 +527,57 @@ def test_a_folder_of_something_else_is_one_clear_line(tmp_path, model):
         ({"labels": ["A", ""]}, "a label is empty or there twice"),
     ):
         (tmp_path / "task.json").write_text(json.dumps(record | wrong))
-        with pytest.raises(FormatError, match=told):
+        with pytest.raises(FormatError, match=message):
             load_task(tmp_path)
     (tmp_path / "task.json").write_text(json.dumps(record))
     for junk in (b"x", b"junk", b"hello world\n", b"\x80\x02]q\x00."):
         (tmp_path / "checkpoint.pt").write_bytes(junk)
         with pytest.raises(FormatError, match="not a checkpoint of elmokit"):
-            train_task(TASKS["pos"], examples, examples, tmp_path, settings=changed(), model=model)
+            train_task(
+                TASKS["pos"], examples, examples, tmp_path, settings=tiny_settings(), model=model
+            )
 
 
-def test_the_callers_random_numbers_are_their_own(tmp_path):
+def test_training_leaves_the_callers_random_state_alone(tmp_path):
     torch.manual_seed(5)
     expected = torch.rand(1)
     torch.manual_seed(5)
     examples = EXAMPLES["pos"]
-    train_task(TASKS["pos"], examples, examples, tmp_path, settings=changed(elmo="none"))
+    train_task(TASKS["pos"], examples, examples, tmp_path, settings=tiny_settings(elmo="none"))
     assert torch.rand(1) == expected
 
 
-def test_layers_that_were_worked_out_are_those_of_the_settings(model, tmp_path):
+def test_cached_layers_must_fit_the_settings_and_the_bilm(model, tmp_path):
     task, examples, layers = TASKS["pos"], EXAMPLES["pos"], CachedLayers(model)
-    given = {"settings": changed(), "model": model}
-    apart = train_task(task, examples, examples, tmp_path / "a", **given)
-    shared = train_task(task, examples, examples, tmp_path / "b", **given, layers=layers)
+    options = {"settings": tiny_settings(), "model": model}
+    computed = train_task(task, examples, examples, tmp_path / "a", **options)
+    cached = train_task(task, examples, examples, tmp_path / "b", **options, layers=layers)
     assert weights_of(tmp_path / "a") == weights_of(tmp_path / "b")
-    assert apart.scores == shared.scores
-    given["settings"] = changed(layers=(2,))
+    assert computed.scores == cached.scores
+    options["settings"] = tiny_settings(layers=(2,))
     with pytest.raises(ConfigError, match=r"cache holds layers \(0, 1, 2\), but .* \(2,\)"):
-        train_task(task, examples, examples, tmp_path / "c", **given, layers=layers)
+        train_task(task, examples, examples, tmp_path / "c", **options, layers=layers)
     (tmp_path / "other").mkdir()
     layers = CachedLayers(elmokit.load(make_folder(tmp_path / "other", size=0.5)), (2,))
     with pytest.raises(ConfigError, match="layers are of another biLM than the one given"):
-        train_task(task, examples, examples, tmp_path / "c", **given, layers=layers)
+        train_task(task, examples, examples, tmp_path / "c", **options, layers=layers)
 
 
-def test_a_folder_of_other_things_is_left_alone(tmp_path):
+def test_a_folder_with_other_files_is_left_alone(tmp_path):
     (tmp_path / "elmo").mkdir()
     examples = EXAMPLES["pos"]
     with pytest.raises(OutputError, match="holds elmo, but no checkpoint of a run; name a new"):
-        train_task(TASKS["pos"], examples, examples, tmp_path, settings=changed(elmo="none"))
+        train_task(TASKS["pos"], examples, examples, tmp_path, settings=tiny_settings(elmo="none"))
 
 
-def test_a_run_killed_before_its_first_head_is_whole_goes_on(tmp_path, monkeypatch):
-    """And one that was killed before it had any may be begun with other settings."""
+def test_a_run_killed_while_saving_its_first_head_can_be_restarted(tmp_path, monkeypatch):
+    """With other settings, too."""
     examples = EXAMPLES["pos"]
 
     def run(**settings):
-        return train_task(TASKS["pos"], examples, examples, tmp_path, settings=changed(**settings))
+        return train_task(
+            TASKS["pos"], examples, examples, tmp_path, settings=tiny_settings(**settings)
+        )
 
     def killed(*_):
         (tmp_path / "head-1.safetensors").write_bytes(b"x")
@@ -575,8 +587,8 @@ def test_a_run_killed_before_its_first_head_is_whole_goes_on(tmp_path, monkeypat
         patched.setattr(trainer, "save_task", killed)
         with pytest.raises(KeyboardInterrupt):
             run(elmo="none")
-    again = run(elmo="none", seed=3)
-    assert again.epoch
+    restarted = run(elmo="none", seed=3)
+    assert restarted.epoch
     (tmp_path / "checkpoint.pt").unlink()
     with pytest.raises(OutputError, match="but no checkpoint of a run"):
         run(elmo="none", seed=3)
@@ -586,36 +598,36 @@ def test_a_run_killed_before_its_first_head_is_whole_goes_on(tmp_path, monkeypat
     ("finetune", "unwritten"),
     [(True, "elmo"), (True, "head"), (True, "task.json"), (False, "head"), (False, "task.json")],
 )
-def test_a_run_killed_while_it_saves_keeps_the_head_before(
+def test_a_run_killed_while_saving_keeps_the_previous_head(
     finetune, unwritten, model, tmp_path, monkeypatch
 ):
-    examples, settings = EXAMPLES["pos"], changed(elmo="input", finetune=finetune, epochs=3)
-    rising, best = count(1), []
-    task = replace(TASKS["pos"], score=lambda *_: {"accuracy": next(rising)})
+    examples, settings = EXAMPLES["pos"], tiny_settings(elmo="input", finetune=finetune, epochs=3)
+    rising_score, best = count(1), []
+    task = replace(TASKS["pos"], score=lambda *_: {"accuracy": next(rising_score)})
 
-    def dying(write, place):
-        def written(*given):
-            if given[place].name.startswith(unwritten):
+    def interrupted(write, position):
+        def written(*arguments):
+            if arguments[position].name.startswith(unwritten):
                 raise KeyboardInterrupt
-            write(*given)
+            write(*arguments)
 
         return written
 
     def save(trained, *rest):
         if best:
-            monkeypatch.setattr(saved_model, "write_atomically", dying(write_atomically, 0))
-            monkeypatch.setattr(atomic, "rename_atomically", dying(rename_atomically, 1))
+            monkeypatch.setattr(saved_model, "write_atomically", interrupted(write_atomically, 0))
+            monkeypatch.setattr(atomic, "rename_atomically", interrupted(rename_atomically, 1))
         saved_model.save_task(trained, *rest)
         best.append(copy.deepcopy(trained.head.state_dict()))
 
     monkeypatch.setattr(trainer, "save_task", save)
-    given = {"settings": settings, "model": model}
+    options = {"settings": settings, "model": model}
     with pytest.raises(KeyboardInterrupt):
-        train_task(task, examples, examples, tmp_path, **given)
-    found = load_task(tmp_path, tasks={"pos": task})
-    assert found.epoch == 1
-    for name, tensor in found.head.state_dict().items():
+        train_task(task, examples, examples, tmp_path, **options)
+    loaded = load_task(tmp_path, tasks={"pos": task})
+    assert loaded.epoch == 1
+    for name, tensor in loaded.head.state_dict().items():
         torch.testing.assert_close(tensor, best[0][name])
     monkeypatch.undo()
-    assert train_task(task, examples, examples, tmp_path, **given).epoch == 3
+    assert train_task(task, examples, examples, tmp_path, **options).epoch == 3
     assert len([*tmp_path.glob("head-*")]) == len([*tmp_path.glob("elmo*")]) == 1

@@ -26,17 +26,17 @@ def test_a_document_start_is_no_sentence(write):
     ]
 
 
-@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress])
-def test_a_packed_file_reads_as_a_plain_one(pack, write):
-    assert read_columns(write(pack(NER.encode()), "a")) == read_columns(write(NER, "b"))
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
+def test_a_compressed_file_is_read_as_a_plain_one(compress, write):
+    assert read_columns(write(compress(NER.encode()), "a")) == read_columns(write(NER, "b"))
 
 
-def test_a_space_that_is_not_plain_belongs_to_its_word(write):
+def test_a_no_break_space_belongs_to_its_word(write):
     assert read_columns(write("1\u00a0000 O\r\n\u3000 O\r\n"))[0].words == ("1\u00a0000", "\u3000")
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "holds no example"),
         ("\n \n-DOCSTART- O\n", "holds no example"),
@@ -45,17 +45,17 @@ def test_a_space_that_is_not_plain_belongs_to_its_word(write):
         ("a\nb\n", "line 1: 1 column, expected a word first and its tag last"),
     ],
 )
-def test_what_is_no_table_is_refused_with_its_line(text, says, write):
-    with pytest.raises(FormatError, match=says):
+def test_malformed_columns_are_refused_with_their_line(text, message, write):
+    with pytest.raises(FormatError, match=message):
         read_columns(write(text))
 
 
-def test_a_wrong_byte_is_named_by_its_line(write):
+def test_bytes_that_are_not_utf8_are_refused_with_their_line(write):
     with pytest.raises(InputError, match=r"file.txt, line 2: not UTF-8 \(byte 0xe9 at column 4\)"):
         read_columns(write(b"a O\ncaf\xe9 O\n"))
 
 
-def test_a_file_cut_short_is_refused(write):
+def test_a_truncated_file_is_refused(write):
     with pytest.raises(FormatError, match="was the file cut short"):
         read_columns(write(lzma.compress(NER.encode() * 1000)[:-40]))
 
@@ -77,8 +77,8 @@ def test_tags_that_are_of_no_scheme_are_refused_with_their_line(write):
         ("zh_ner_resume/dev.char.bmes", "bmes", 463),
     ],
 )
-def test_the_published_files_are_read_whole(name, scheme, sentences, labelled):
+def test_the_published_files_are_read_completely(name, scheme, sentences, labelled):
     examples = read_columns(labelled / name, spans=True)
     assert len(examples) == sentences
-    faulty = sum(convert_tags(example.tags, scheme) != example.tags for example in examples)
-    assert faulty <= 0.002 * sentences  # as they stand in that scheme, but for a few slips
+    ill_formed = sum(convert_tags(example.tags, scheme) != example.tags for example in examples)
+    assert ill_formed <= 0.002 * sentences  # a few mistakes of the annotators

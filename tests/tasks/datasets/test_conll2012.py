@@ -7,10 +7,12 @@ from elmokit.tasks.datasets.example_records import Document
 
 def table(*mentions, sep="\t", end="#end document\n"):
     """A document of words w0, w1, …; None ends a sentence."""
-    lines, place = ["#begin document (novel); part 002"], 0
+    lines, position = ["#begin document (novel); part 002"], 0
     for mention in mentions:
-        lines.append("" if mention is None else sep.join(["novel", "0", "0", f"w{place}", mention]))
-        place += mention is not None
+        lines.append(
+            "" if mention is None else sep.join(["novel", "0", "0", f"w{position}", mention])
+        )
+        position += mention is not None
     return "\n".join(lines) + "\n" + end
 
 
@@ -26,7 +28,7 @@ def test_mentions_count_words_through_the_document(sep, none, write):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "holds no example"),
         (table("(0", ""), "line 2: a mention of cluster 0 is not closed in its document"),
@@ -45,16 +47,16 @@ def test_mentions_count_words_through_the_document(sep, none, write):
         (table("-", sep=" ").replace(" w0", ""), "line 2: 4 columns, expected 5 or more"),
     ],
 )
-def test_what_is_no_document_is_refused_with_its_line(text, says, write):
-    with pytest.raises(FormatError, match=says):
+def test_a_malformed_document_is_refused_with_its_line(text, message, write):
+    with pytest.raises(FormatError, match=message):
         read_conll2012(write(text))
 
 
 @pytest.mark.parametrize(("part", "documents"), [("train", 80), ("dev", 10)])
-def test_the_published_files_are_read_whole(part, documents, labelled):
-    found = read_conll2012(labelled / f"coref_litbank/{part}.conll.xz")
-    assert len(found) == documents
-    for document in found:
+def test_the_published_files_are_read_completely(part, documents, labelled):
+    read = read_conll2012(labelled / f"coref_litbank/{part}.conll.xz")
+    assert len(read) == documents
+    for document in read:
         words = sum(map(len, document.sentences))
         mentions = [mention for cluster in document.clusters for mention in cluster]
         assert len({*mentions}) == len(mentions)

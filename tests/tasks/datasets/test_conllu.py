@@ -35,7 +35,7 @@ def test_words_are_the_syntactic_ones(write):
 
 @pytest.mark.parametrize("text", [TEXT, "I PRON\ndo AUX\nn't PART\n\n# SYM\n"])
 def test_standard_input_is_read_once(text, monkeypatch):
-    """Though its first line says what it is."""
+    """The format is recognized by the first line."""
     monkeypatch.setattr(
         sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(text.encode())))
     )
@@ -45,7 +45,7 @@ def test_standard_input_is_read_once(text, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("# only a comment\n", "holds no example"),
         ("1 I I PRON PRP _ _ _ _ _\n", "line 1: 1 columns between tabs, expected the 10"),
@@ -55,11 +55,11 @@ def test_standard_input_is_read_once(text, monkeypatch):
         (row("1", "", "I", "PRON"), "line 1: an empty word"),
     ],
 )
-def test_what_is_not_conllu_is_refused_with_its_line(text, says, write):
-    with pytest.raises(FormatError, match=says):
+def test_malformed_conllu_is_refused_with_its_line(text, message, write):
+    with pytest.raises(FormatError, match=message):
         read_conllu(write(text))
 
 
 @pytest.mark.parametrize(("part", "sentences"), [("train", 12_544), ("dev", 2_001)])
-def test_the_published_files_are_read_whole(part, sentences, labelled):
+def test_the_published_files_are_read_completely(part, sentences, labelled):
     assert len(read_conllu(labelled / f"pos_ud_ewt/{part}.conllu.xz")) == sentences

@@ -23,7 +23,7 @@ def test_names_and_pronouns_are_words(write):
 
 
 def test_sentences_are_split_as_for_a_document_of_raw_text(write):
-    """Moses ends none before a small letter, as a guess by marks alone would."""
+    """Moses ends no sentence before a lower-case letter, which a rule for ! alone would."""
     text = "Ann of Yahoo! met Bo. She left."
     gap = table(Text=text, A="Ann", **{"Pronoun-offset": "22", "B-offset": "18"})
     (example,) = read_gap(write(gap), get_tokenizer("moses").tokenize)
@@ -45,7 +45,7 @@ def test_a_name_and_its_pronoun_may_share_a_word(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "holds no example"),
         ("ID\tText\n", "line 1: 'ID\\\\tText', expected GAP's header"),
@@ -59,12 +59,12 @@ def test_a_name_and_its_pronoun_may_share_a_word(write):
         (table(Text=" "), "line 2: the words of the text cannot be found"),
     ],
 )
-def test_what_is_not_gap_is_refused_with_its_line(text, says, write):
-    with pytest.raises(FormatError, match=says):
+def test_malformed_gap_is_refused_with_its_line(text, message, write):
+    with pytest.raises(FormatError, match=message):
         read_gap(write(text), str.split)
 
 
 @pytest.mark.parametrize(("part", "pronouns"), [("development", 2_000), ("validation", 454)])
-def test_the_published_files_are_read_whole(part, pronouns, labelled):
-    split = get_tokenizer("moses").tokenize if part == "validation" else str.split
-    assert len(read_gap(labelled / f"coref_gap/gap-{part}.tsv.xz", split)) == pronouns
+def test_the_published_files_are_read_completely(part, pronouns, labelled):
+    tokenize = get_tokenizer("moses").tokenize if part == "validation" else str.split
+    assert len(read_gap(labelled / f"coref_gap/gap-{part}.tsv.xz", tokenize)) == pronouns

@@ -32,7 +32,7 @@ def test_a_frame_may_stand_beside_the_last_word_of_a_predicate(write):
 
 
 @pytest.mark.parametrize(
-    ("rows", "says"),
+    ("rows", "message"),
     [
         (["0 Hello UH - -"], "holds no example"),
         (["0 go VB go go.02"], "line 1: 5 columns between tabs, expected 5 and one for each of"),
@@ -46,13 +46,13 @@ def test_a_frame_may_stand_beside_the_last_word_of_a_predicate(write):
         (["0 go VB go go.02 *", "1 on RP - - (V*)"], "line 1: 'go' is a predicate, but has 'O'"),
     ],
 )
-def test_what_is_not_propbank_is_refused_with_its_line(rows, says, write):
-    with pytest.raises(FormatError, match=says):
+def test_malformed_propbank_is_refused_with_its_line(rows, message, write):
+    with pytest.raises(FormatError, match=message):
         read_propbank(write(table(*rows)))
 
 
 @pytest.mark.parametrize(
     ("part", "predicates"), [("train", 40_435), ("dev", 4_913), ("test", 4_795)]
 )
-def test_the_published_files_are_read_whole(part, predicates, labelled):
+def test_the_published_files_are_read_completely(part, predicates, labelled):
     assert len(read_propbank(labelled / f"srl_ewt/{part}.conll.xz")) == predicates

@@ -29,7 +29,7 @@ def test_an_instance_has_all_its_keys(write):
 
 
 @pytest.mark.parametrize(
-    ("data", "gold", "says"),
+    ("data", "gold", "message"),
     [
         ("", GOLD, "a, line 1: not well-formed XML"),
         (DATA[:-20], GOLD, "not well-formed XML .*; was the file cut short"),
@@ -47,13 +47,13 @@ def test_an_instance_has_all_its_keys(write):
         ('<!DOCTYPE c [\n<!ENTITY a "aa">]><c>&a;</c>', GOLD, "a, line 2: declares the entity 'a'"),
     ],
 )
-def test_what_is_not_raganato_is_refused_with_its_line(data, gold, says, write):
-    with pytest.raises(FormatError, match=says):
+def test_malformed_raganato_is_refused_with_its_line(data, gold, message, write):
+    with pytest.raises(FormatError, match=message):
         read_raganato(write(data, "a"), write(gold, "b"))
 
 
 @pytest.mark.parametrize(("name", "instances"), [("S10amended", 955), ("42D", 370)])
-def test_the_published_files_are_read_whole(name, instances, labelled):
+def test_the_published_files_are_read_completely(name, instances, labelled):
     folder = labelled / "wsd_eval"
-    found = read_raganato(folder / f"{name}.data.xml", folder / f"{name}.gold.key.txt")
-    assert sum(len(sentence.instances) for sentence in found) == instances
+    read = read_raganato(folder / f"{name}.data.xml", folder / f"{name}.gold.key.txt")
+    assert sum(len(sentence.instances) for sentence in read) == instances

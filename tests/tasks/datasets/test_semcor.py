@@ -23,16 +23,16 @@ def context(words=WORDS, end="</s>"):
 
 
 def archive(**files):
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
         for name, text in files.items():
             member = tarfile.TarInfo(f"semcor/{name}")
             member.size = len(text.encode())
             tar.addfile(member, io.BytesIO(text.encode()))
-    return packed.getvalue()
+    return buffer.getvalue()
 
 
-def sensed(name):
+def expected_sentence(name):
     return SenseTaggedSentence(
         f"{name}.1",
         ("jury", "took", "place", "&", "_"),
@@ -46,18 +46,23 @@ def sensed(name):
     )  # fmt: skip
 
 
-def test_an_archive_is_read_as_it_is(write):
+def test_an_archive_is_read_without_unpacking_it(write):
     files = archive(brown1_a=context(), README="read me", brown1_="", brown2_b=context())
     for path in (write(files, "a.tar"), write(lzma.compress(files), "b.tar.xz")):
-        assert [*read_semcor(path)] == [sensed("brown1_a"), sensed("brown2_b")]
+        assert [*read_semcor(path)] == [
+            expected_sentence("brown1_a"),
+            expected_sentence("brown2_b"),
+        ]
 
 
-def test_one_file_is_read_too(write):
-    assert [*read_semcor(write(context(), "mine.xml"))] == [sensed("mine")]
-    assert [*read_semcor(write(lzma.compress(context().encode()), "mine.xz"))] == [sensed("mine")]
+def test_a_single_file_is_read(write):
+    assert [*read_semcor(write(context(), "mine.xml"))] == [expected_sentence("mine")]
+    assert [*read_semcor(write(lzma.compress(context().encode()), "mine.xz"))] == [
+        expected_sentence("mine")
+    ]
 
 
-def test_senses_are_those_that_wordnet_has(write):
+def test_senses_that_wordnet_lacks_are_dropped(write):
     words = """<wf pos=NN lemma=a wnsn=0 lexsn=1:00:00::>a</wf>
 <wf pos=JJ lemma=down wnsn=0;2 lexsn=5:00:00:low:01;5:00:00:out(p):02>down</wf>"""
     (sentence,) = read_semcor(write(context(words), "mine"))
@@ -68,7 +73,7 @@ def test_senses_are_those_that_wordnet_has(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "holds no sentence"),
         (archive(README="read me"), "holds no sentence"),
@@ -93,17 +98,17 @@ def test_senses_are_those_that_wordnet_has(write):
         (archive(a=context() * 100)[:2000], "cannot be decompressed"),
     ],
 )
-def test_what_is_not_semcor_is_refused_with_its_line(text, says, write):
-    with pytest.raises(FormatError, match=says):
+def test_malformed_semcor_is_refused_with_its_line(text, message, write):
+    with pytest.raises(FormatError, match=message):
         [*read_semcor(write(text))]
 
 
-def test_a_fault_in_an_archive_names_the_file_in_it(write):
+def test_an_error_in_an_archive_names_the_file_in_it(write):
     with pytest.raises(FormatError, match=r"file.txt, semcor/bad, line 5: 'word'"):
         [*read_semcor(write(archive(good=context(), bad=context("word"))))]
 
 
-def test_the_published_archive_is_read_whole(labelled):
+def test_the_published_archive_is_read_completely(labelled):
     path = labelled / "wsd_semcor/semcor.tar.xz"
     keys = [i.keys for sentence in read_semcor(path) for i in sentence.instances]
     assert len(keys) == 225_774  # of 233,870 tagged words; WordNet 3.0 has no sense of the others

@@ -36,10 +36,10 @@ def test_spaces_around_an_answer_do_not_widen_it(write):
     assert question.answers[0].widened is False
 
 
-def test_a_question_that_is_there_twice_is_refused(write):
-    one = json.loads(squad(("Super", 5)))
+def test_a_duplicate_question_is_refused(write):
+    content = json.loads(squad(("Super", 5)))
     with pytest.raises(FormatError, match="question q1 is there twice"):
-        read_squad(write(json.dumps({"data": one["data"] * 2})), str.split)
+        read_squad(write(json.dumps({"data": content["data"] * 2})), str.split)
 
 
 def test_the_log_says_how_many_were_widened(write, caplog):
@@ -49,7 +49,7 @@ def test_the_log_says_how_many_were_widened(write, caplog):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "line 1: not JSON"),
         ('{"data": ' + "1" * 5000 + "}", "not JSON"),
@@ -67,18 +67,18 @@ def test_the_log_says_how_many_were_widened(write, caplog):
         (squad(("", 0), context=" "), "article 1, paragraph 1: the words of the context cannot"),
     ],
 )
-def test_what_is_not_squad_is_refused(text, says, write):
-    with pytest.raises(FormatError, match=says):
+def test_malformed_squad_is_refused(text, message, write):
+    with pytest.raises(FormatError, match=message):
         read_squad(write(text), str.split)
 
 
 @pytest.mark.parametrize(("part", "questions"), [("train", 8_443), ("dev", 814)])
-def test_the_published_files_are_read_whole(part, questions, labelled):
-    split = get_tokenizer("moses").tokenize if part == "dev" else str.split
-    found = read_squad(labelled / f"qa_squad/{part}.json.xz", split)
-    assert len(found) == questions
-    for question in found[::20]:
+def test_the_published_files_are_read_completely(part, questions, labelled):
+    tokenize = get_tokenizer("moses").tokenize if part == "dev" else str.split
+    read = read_squad(labelled / f"qa_squad/{part}.json.xz", tokenize)
+    assert len(read) == questions
+    for question in read[::20]:
         for answer in question.answers:
             start, end = question.offsets[answer.first][0], question.offsets[answer.last][1]
-            held = question.text[start:end]
-            assert held == answer.text or (answer.widened and answer.text.strip() in held)
+            covered = question.text[start:end]
+            assert covered == answer.text or (answer.widened and answer.text.strip() in covered)

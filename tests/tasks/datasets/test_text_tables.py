@@ -6,7 +6,7 @@ from elmokit.tasks.datasets.text_tables import read_labelled, read_pairs
 from elmokit.tokenizers import get_tokenizer
 
 
-def test_a_break_in_a_review_becomes_a_space(write):
+def test_a_line_break_in_a_text_becomes_a_space(write):
     path = write('neg\tBad.<br /><br />"Very" <bad>\n\npos\tGood\n')
     assert read_labelled(path, str.split) == [
         LabelledText(("Bad.", '"Very"', "<bad>"), "neg", 'Bad.  "Very" <bad>'),
@@ -14,13 +14,13 @@ def test_a_break_in_a_review_becomes_a_space(write):
     ]
 
 
-def test_reviews_are_split_as_the_caller_wishes(write):
+def test_texts_are_tokenized_as_asked(write):
     words = get_tokenizer("characters").tokenize
     assert read_labelled(write("pos\t很 好\n"), words)[0].words == ("很", "好")
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "holds no example"),
         ("pos fine\n", "line 1: 1 columns between tabs, expected 2"),
@@ -29,8 +29,8 @@ def test_reviews_are_split_as_the_caller_wishes(write):
         ("pos\t<br />\n", "line 1: a text without a word"),
     ],
 )
-def test_what_is_no_review_is_refused_with_its_line(text, says, write):
-    with pytest.raises(FormatError, match=says):
+def test_malformed_lines_are_refused_with_their_number(text, message, write):
+    with pytest.raises(FormatError, match=message):
         read_labelled(write(text), str.split)
 
 
@@ -44,7 +44,7 @@ def test_a_pair_has_a_label(write):
         read_pairs(write("a man\ta cat\n"), str.split)
 
 
-def test_the_published_files_are_read_whole(labelled):
+def test_the_published_files_are_read_completely(labelled):
     characters = get_tokenizer("characters").tokenize
 
     def examples(read, name, *arguments):

@@ -19,7 +19,7 @@ def test_the_root_labels_the_sentence(write):
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("\n", "holds no example"),
         ("(3 (2 It) (4 works)\n", "line 1: 1 brackets are not closed"),
@@ -31,12 +31,12 @@ def test_the_root_labels_the_sentence(write):
         ("((2 It))\n", "line 1: a phrase without a label"),
     ],
 )
-def test_what_is_no_tree_is_refused_with_its_line(text, says, write):
-    with pytest.raises(FormatError, match=says):
+def test_a_malformed_tree_is_refused_with_its_line(text, message, write):
+    with pytest.raises(FormatError, match=message):
         read_trees(write(text))
 
 
-def test_a_space_that_is_not_plain_belongs_to_its_word(write):
+def test_a_no_break_space_belongs_to_its_word(write):
     assert read_trees(write("(2 (2 8\u00a01\\/2) (2 Women))"))[0].words == ("8\u00a01/2", "Women")
 
 
@@ -45,5 +45,5 @@ def test_a_deep_tree_is_read(write):
 
 
 @pytest.mark.parametrize(("part", "sentences"), [("train", 8_544), ("dev", 1_101)])
-def test_the_published_files_are_read_whole(part, sentences, labelled):
+def test_the_published_files_are_read_completely(part, sentences, labelled):
     assert len(read_trees(labelled / f"sentiment_sst5/{part}.txt.xz")) == sentences
