@@ -63,46 +63,24 @@ class Store(Protocol):
     """
 
     @property
-    def name(self) -> str:
-        """Its location for messages, without a password."""
-
+    def name(self) -> str: ...  # its location for messages, without a password
     @property
     def config(self) -> IndexConfig: ...
-
     @property
     def whitening(self) -> Whitening: ...
-
     @property
     def dim(self) -> int: ...
-
     def counts(self) -> Counts: ...
-
-    def size_bytes(self) -> int:
-        """What it takes on disk."""
-
-    def nearest(self, query: Vectors, k: int) -> list[Hit]:
-        """The k vectors nearest to a query, (dim,), best first."""
-
-    def nearest_occurrences(self, word: str, query: Vectors, k: int) -> list[Hit]:
-        """The k occurrences of a word, in any case, nearest to a query; the search is exact."""
-
-    def passages_of(self, file: str) -> list[int]:
-        """The ids of a file's passages."""
-
-    def missing(self, ids: Sequence[int]) -> list[int]:
-        """The ids that no passage has."""
-
-    def changing(self) -> AbstractContextManager[None]:
-        """The exclusive right to change it; InputError if another process has it."""
-
+    def size_bytes(self) -> int: ...  # on disk
+    def nearest(self, query: Vectors, k: int) -> list[Hit]: ...  # to (dim,), best first
+    def nearest_occurrences(self, word: str, query: Vectors, k: int) -> list[Hit]: ...  # exact
+    def passages_of(self, file: str) -> list[int]: ...
+    def missing(self, ids: Sequence[int]) -> list[int]: ...  # the ids that no passage has
+    def changing(self) -> AbstractContextManager[None]: ...  # InputError if another process does
     def add(
         self, passages: Sequence[Passage], sources: Sequence[VectorSource], vectors: Vectors
-    ) -> None:
-        """Add passages and their vectors, (sources, dim)."""
-
-    def delete(self, ids: Sequence[int]) -> None:
-        """Delete passages by id."""
-
+    ) -> None: ...
+    def delete(self, ids: Sequence[int]) -> None: ...
     def close(self) -> None: ...
 
 
@@ -122,24 +100,14 @@ class IndexBuilder(Protocol):
     """
 
     @property
-    def name(self) -> str:
-        """Its location for messages, without a password."""
-
+    def name(self) -> str: ...  # its location for messages, without a password
     def progress(self) -> BuildProgress: ...
-
     def add_part(
         self, passages: Sequence[Passage], sources: Sequence[VectorSource], vectors: HalfVectors
-    ) -> None:
-        """Store passages and their vectors before whitening, (sources, dim)."""
-
-    def parts(self) -> Iterator[HalfVectors]:
-        """The vectors of each part, (sources, dim)."""
-
-    def finish(self, config: IndexConfig, whitening: Whitening) -> None:
-        """Make the store from all parts."""
-
-    def remove(self) -> None:
-        """Delete everything the build made."""
+    ) -> None: ...  # the vectors are (sources, dim), before whitening
+    def parts(self) -> Iterator[HalfVectors]: ...  # the vectors of each part
+    def finish(self, config: IndexConfig, whitening: Whitening) -> None: ...  # make the store
+    def remove(self) -> None: ...
 
 
 def open_store(location: str | Path) -> Store:

@@ -164,8 +164,7 @@ class TaskModel:
 
     def evaluate(self, examples: str | Path | Sequence[Any]) -> dict[str, float]:
         """The scores on a file of examples, or on examples; the main score comes first."""
-        if isinstance(examples, str | Path):
-            examples = self.read(Path(examples))
+        examples = self.task.examples(examples, tokenizer=self.settings.tokenizer)
         return dict(self.task.score(examples, self.predict_examples(examples)))
 
     def read(self, path: Path) -> Sequence[Any]:
@@ -246,7 +245,12 @@ def load_task(
         )
     model = None
     if record.elmo is not None:
-        model = _load_elmo(folder / record.elmo_name, record.elmo, device)
+        model = LoadOptions(folder / record.elmo_name, device=device).load()
+        if model.pretrained.fingerprint() != record.elmo:
+            raise FormatError(
+                f"{folder}: was trained with another biLM than {folder / record.elmo_name}; train "
+                "it anew"
+            )
     task = tasks[record.task]
 
     def make() -> Head:
@@ -381,15 +385,6 @@ def _own_weights(head: Head) -> dict[str, torch.Tensor]:
         for name, tensor in head.state_dict().items()
         if not name.startswith("features.bilm.")
     }
-
-
-def _load_elmo(folder: Path, fingerprint: str, device: torch.device) -> Embedder:
-    model = LoadOptions(folder, device=device).load()
-    if model.pretrained.fingerprint() != fingerprint:
-        raise FormatError(
-            f"{folder.parent}: was trained with another biLM than {folder}; train it anew"
-        )
-    return model
 
 
 def _save_elmo(model: Embedder, directory: ResumableDirectory, record: TaskRecord) -> None:

@@ -95,6 +95,14 @@ class Task:
             raise InputError(f"{TextFile(str(path)).name}: {error}") from None
         return examples
 
+    def examples(
+        self, source: str | Path | Sequence[Example], *, tokenizer: str = ""
+    ) -> Sequence[Example]:
+        """The examples of a file, or those that are given."""
+        if isinstance(source, str | Path):
+            return self.read(Path(source), tokenizer=tokenizer)
+        return source
+
     def label_types(self, labels: Iterable[str]) -> set[str]:
         """The distinct labels, those of spans without their prefixes."""
         return {*map(self.label_type, labels)} - {""}

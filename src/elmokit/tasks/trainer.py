@@ -4,7 +4,7 @@ import copy
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -85,7 +85,7 @@ def train_task(
     """
     task = get_task(task) if isinstance(task, str) else task
     settings = _settings_of(task, settings)
-    train, dev = (_examples_of(task, examples, settings) for examples in (train, dev))
+    train, dev = (task.examples(part, tokenizer=settings.tokenizer) for part in (train, dev))
     out = Path(out)
     if settings.elmo == "none":
         model = None
@@ -295,14 +295,6 @@ def _settings_of(task: Task, settings: TaskSettings | Mapping[str, Any] | None) 
     return make_record(values, TaskSettings, f"the settings of {task.name}")
 
 
-def _examples_of(
-    task: Task, examples: str | Path | Sequence[Any], settings: TaskSettings
-) -> Sequence[Any]:
-    if isinstance(examples, str | Path):
-        return task.read(Path(examples), tokenizer=settings.tokenizer)
-    return examples
-
-
 def _check_mode(model: Embedder) -> None:
     if model.state_mode != "zero":
         raise InputError(
@@ -331,31 +323,25 @@ def _train_epoch(
     lengths = [*map(task.length, train)]
     indices = minibatches(lengths, words=settings.words_per_batch, seed=(settings.seed, epoch))
     batches = [[train[index] for index in batch] for batch in indices]
-    for batch in _with_progress(batches, task):
-        remaining = 1 - (epoch + len(losses) / len(batches)) / settings.epochs
-        for group in optimizer.param_groups:
-            group["lr"] = group["rate_factor"] * settings.learning_rate * remaining
-        optimizer.zero_grad(set_to_none=True)
-        loss = head.loss(batch)
-        (loss + head.features.penalty()).backward()
-        norm = torch.nn.utils.clip_grad_norm_(head.parameters(), settings.max_grad_norm)
-        if not torch.isfinite(loss + norm):
-            raise NumericError(
-                f"epoch {epoch + 1}: the loss is {loss.item()}, the gradient norm {norm.item()}, "
-                "at an example that begins "
-                f"{' '.join(task.sentences(batch[0])[0][:8])!r}; try a smaller learning_rate"
-            )
-        optimizer.step()
-        losses.append(loss.item())
-    return sum(losses) / len(losses)
-
-
-def _with_progress(batches: Sequence[Sequence[Any]], task: Task) -> Iterator[Sequence[Any]]:
-    with Progress(sum(map(len, batches)), unit="examples") as progress:
+    with Progress(len(train), unit="examples") as progress:
         for batch in batches:
-            yield batch
-            words = sum(map(len, task.all_sentences(batch)))
-            progress.advance(len(batch), words=words)
+            remaining = 1 - (epoch + len(losses) / len(batches)) / settings.epochs
+            for group in optimizer.param_groups:
+                group["lr"] = group["rate_factor"] * settings.learning_rate * remaining
+            optimizer.zero_grad(set_to_none=True)
+            loss = head.loss(batch)
+            (loss + head.features.penalty()).backward()
+            norm = torch.nn.utils.clip_grad_norm_(head.parameters(), settings.max_grad_norm)
+            if not torch.isfinite(loss + norm):
+                raise NumericError(
+                    f"epoch {epoch + 1}: the loss is {loss.item()}, the gradient norm "
+                    f"{norm.item()}, at an example that begins "
+                    f"{' '.join(task.sentences(batch[0])[0][:8])!r}; try a smaller learning_rate"
+                )
+            optimizer.step()
+            losses.append(loss.item())
+            progress.advance(len(batch), words=sum(map(len, task.all_sentences(batch))))
+    return sum(losses) / len(losses)
 
 
 def _parameter_groups(head: Head) -> list[dict[str, Any]]:
