@@ -73,8 +73,8 @@ def _lookup(name: str) -> tuple[TokenizerChoice, tuple[str, ...]]:
     )
 
 
-@register_tokenizer("moses-LANGUAGE", "as moses, with the rules of another language")
-@register_tokenizer("moses", "the Moses tokenizer for English; splits text into sentences too")
+@register_tokenizer("moses-LANGUAGE", "Moses' rules for another language, such as moses-de")
+@register_tokenizer("moses", "Moses' rules for English")
 class MosesTokenizer:
     """Moses, as it prepared the 1-Billion-Word corpus: punctuation normalised, nothing escaped.
 
@@ -92,7 +92,7 @@ class MosesTokenizer:
         return self._sentences.split(text)
 
 
-@register_tokenizer("spaces", "tokenized text: a sentence a line, spaces or tabs between words")
+@register_tokenizer("spaces", "text that is tokenized already, a sentence on each line")
 class WhitespaceTokenizer:
     """Text that is already tokenized: a sentence a line, words between plain spaces and tabs.
 

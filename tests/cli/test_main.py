@@ -15,6 +15,7 @@ import elmokit
 from elmokit.cli import options
 from elmokit.pooling import LAYERS, POOLINGS
 from elmokit.tasks.task_registry import TASKS
+from elmokit.tokenizers import TOKENIZERS
 from typed import TEXT, WAYS, failed, given_by, succeeded
 
 ELMO = Path(sys.executable).with_name("elmo")
@@ -52,7 +53,7 @@ def test_every_help_text_ends_in_an_example_and_shows_no_type_for_flags(elmo, co
     monkeypatch.setenv("COLUMNS", "200")
     shown = succeeded(elmo(*command.split(), "--help"))
     assert f"Example: elmo {command}" in shown
-    assert "<bool>" not in shown
+    assert not {"<bool>", "<str>", "<path>"} & {*shown.split()}
     assert "--json  " in shown or "--json" not in shown
 
 
@@ -74,9 +75,9 @@ def test_help_lists_every_command_in_groups_without_importing_torch():
 
 
 @pytest.mark.parametrize(("command", "choices"), [
-    ("encode", ["|".join(POOLINGS), "zero|carry|warm", "float32|half|int8", "moses|"]),
+    ("encode", ["|".join(POOLINGS), "zero|carry|warm", "float32|half|int8"]),
     ("predict", ["Keep <S>, </S> and <UNK> among"]),
-    ("prepare", ["<S>, </S> and <UNK> included", "moses|moses-LANGUAGE|spaces|characters"]),
+    ("prepare", ["<S>, </S> and <UNK> included"]),
     ("pretrain", ["tiny|small|medium|original|english", "adagrad|adamw", "default: 128", "--no-"]),
     ("train", list(TASKS)),
     ("train pos", ["none|input|output|both", "default: 0.3"]),
@@ -96,11 +97,13 @@ def test_help_lists_choices_and_shows_brackets(elmo, command, choices, monkeypat
     ("encode", ["mean", "top", "sum", "concat"]),
     ("index build", ["mean", "top", "concat"]),
 ])  # fmt: skip
-def test_help_says_what_poolings_and_layers_are(elmo, command, layers, monkeypatch):
+def test_help_says_what_poolings_tokenizers_and_layers_are(elmo, command, layers, monkeypatch):
     monkeypatch.setenv("COLUMNS", "1000")
     shown = succeeded(elmo(*command.split(), "--help"))
     for name, pooling in POOLINGS.items():
         assert f"{name} ({pooling.description})" in shown
+    for name, tokenizer in TOKENIZERS.items():
+        assert f"{name} ({tokenizer.description})" in shown
     for name in layers:
         assert f"{name} ({LAYERS[name]})" in shown
     assert "|".join(layers) + "|NUMBER" in shown

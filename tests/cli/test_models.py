@@ -69,7 +69,7 @@ def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
     failed(elmo("convert", folder, tmp_path), "exists already; give the name of a new folder")
     failed(elmo("export", "softmax", "-m", folder, "-o", text), "text.txt: exists already")
     failed(elmo("export", "states", "-m", folder, "-o", tmp_path / "x.npz"), "no INPUT given")
-    failed(elmo("export", "softmax", "-m", folder), "name the file to write", code=2)
+    failed(elmo("export", "softmax", "-m", folder), "missing option '--out'", code=2)
     failed(elmo("export", "nothing", "-o", tmp_path / "x"), "nothing", code=2)
     failed(elmo("export", "softmax", text, "-o", tmp_path / "x.npy"), "needs no INPUT", code=2)
 

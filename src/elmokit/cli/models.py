@@ -124,7 +124,7 @@ def download(
 def info(
     load: Load,
     names: list[str] | None = argument(
-        "[MODEL...]",
+        "MODEL",
         "A model's name, folder or archive; or an options file and a weights file.",
         None,
         show_default="the English model in the package",
@@ -214,7 +214,7 @@ def export(
         "of texts. - is stdin.",
         None,
     ),
-    target: Path | None = option("The file to write.", None, "--out", "-o"),
+    target: Path = option("The file to write.", ..., "--out", "-o"),
     text: list[str] | None = TEXT,
 ) -> None:
     """Export the softmax weights, the context-free vectors of words, or the LSTM states.
@@ -224,8 +224,6 @@ def export(
 
     Example: elmo export words --model run --out words.txt
     """
-    if target is None:
-        raise typer.BadParameter("name the file to write", param_hint="--out")
     if what == "softmax" and (source or text):
         raise typer.BadParameter("the softmax needs no INPUT")
     embedder = load()

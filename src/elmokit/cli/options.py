@@ -4,6 +4,7 @@ import functools
 import inspect
 import json
 import re
+import sys
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -53,9 +54,6 @@ def argument(metavar: str, help: str, default: Any = ..., **shown: Any) -> Any:
     return typer.Argument(default, metavar=metavar, help=_escaped(help), **shown)
 
 
-TOKENIZER_NAMES = "|".join(TOKENIZERS)
-
-
 def listed(descriptions: Mapping[str, str]) -> str:
     """Choices with what each of them means, for a help text."""
     return ", ".join(f"{name} ({description})" for name, description in descriptions.items())
@@ -77,17 +75,19 @@ def pooling_option(help: str, default: str | None = None, **shown: Any) -> Any:
     return option(f"{help}: {listed(descriptions)}.", default, **shown)
 
 
-def tokenizer_option(default: str | None = None, **shown: Any) -> Any:
+def tokenizer_option(help: str, default: str | None = None, **shown: Any) -> Any:
     """The option --tokenizer, its help with a description of each tokenizer."""
     descriptions = {name: choice.description for name, choice in TOKENIZERS.items()}
-    about = f"How text is split into sentences and words: {listed(descriptions)}."
-    return option(about, default, metavar=TOKENIZER_NAMES, **shown)
+    return option(f"{help}: {listed(descriptions)}.", default, metavar="NAME", **shown)
 
 
 CORPUS_HELP = "Files, folders or quoted globs, plain or packed (.gz, .xz, .zst); - is stdin."
 SOURCE = argument("INPUT", "A file with a text on each line; - is stdin.", None)
 TEXT = option("A text given here instead of INPUT; may be repeated.")
-TOKENIZER = tokenizer_option(show_default="as the model's training text was")
+TOKENIZER = tokenizer_option(
+    "How raw text is split into sentences and words",
+    show_default="as the model's training text was",
+)
 ALIGN = option(
     "Turn layers to those of another language's model: an .npz with a matrix for each layer, or a "
     ".pth with that of layer 1.",
@@ -199,7 +199,7 @@ def _setting_option(name: str, hint: Any, default: Any, help: str) -> inspect.Pa
         hint, metavar = str, "'[[N, N], ...]'" if pairs else "N,N"
         default = json.dumps(default) if pairs else ",".join(map(str, default))
     elif name == "tokenizer":
-        metavar = TOKENIZER_NAMES
+        metavar = "|".join(TOKENIZERS)
     about = f"{help} [default: {'none' if default == '' else default}]"
     info = option(about, None, names, metavar=metavar, rich_help_panel="Settings")
     return _parameter(name, hint | None, info)
@@ -231,16 +231,18 @@ def _with_parameters(command: Command, parameters: Iterable[inspect.Parameter]) 
 
 
 class ElmoCommand(TyperCommand):
-    """A command whose flags are shown without a type."""
+    """A command whose flags and arguments are shown without a type."""
 
     def get_params(self, ctx: Any) -> Any:
-        return _without_flag_types(super().get_params(ctx))
+        return _without_types(super().get_params(ctx))
 
 
-def _without_flag_types(params: Any) -> Any:
+def _without_types(params: Any) -> Any:
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""
+        if param.param_type_name == "argument":  # its name says what it is
+            param.display_type_rich = lambda ctx: ""
     return params
 
 
@@ -264,7 +266,7 @@ class ElmoGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def get_params(self, ctx: Any) -> Any:
-        return _without_flag_types(super().get_params(ctx))
+        return _without_types(super().get_params(ctx))
 
 
 def group(
@@ -366,6 +368,8 @@ def lines_of(source: str | None, text: list[str] | None) -> Iterator[Iterable[st
         raise InputError("no INPUT given; name a file, - for stdin, or give --text")
     else:
         name = "stdin" if source == STDIN else source
+        if source == STDIN and sys.stdin is not None and sys.stdin.isatty():
+            tell("reading from the terminal; Ctrl-D on a line of its own ends the text")
         with TextFile(source).open() as opened:
             yield _announce_long_lines(read_lines(opened, name), name)
 

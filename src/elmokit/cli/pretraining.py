@@ -22,7 +22,7 @@ from elmokit.pretraining.settings import PretrainingSettings, read_settings
 def prepare(
     texts: list[str] = argument("CORPUS...", CORPUS_HELP),
     folder: Path = option("The folder to write.", ..., "--out", "-o", metavar="DIR"),
-    tokenizer: str = tokenizer_option("moses"),
+    tokenizer: str = tokenizer_option("How raw text is split into sentences and words", "moses"),
     wrapped: bool = option("Paragraphs end at blank lines, not at the end of a line.", False),
     valid: list[str] | None = option(
         "Text to hold out for validation; may be repeated.",

@@ -43,7 +43,7 @@ def embed(
     dtype: Literal["float32", "float16"] = option(
         "Precision of the numbers in the file.", "float32"
     ),
-    tokenizer: str = tokenizer_option("spaces"),
+    tokenizer: str = tokenizer_option("How a line is split into words", "spaces"),
     batch_size: int = option(
         "With --state carry: each line starts from the state of the line this many lines before "
         "it.",
@@ -85,7 +85,7 @@ def embed(
     if text and target is None:
         given, target = None, Path(source)
     if target is None:
-        raise typer.BadParameter("name the HDF5 file to write", param_hint="OUTPUT")
+        raise typer.BadParameter("no OUTPUT given; name the HDF5 file to write")
     flags = {"all": all_layers, "top": top, "mean": average}
     chosen = [name for name, given in flags.items() if given] or [layers]
     if len(chosen) > 1 or (layers != "all" and chosen != [layers]):
