@@ -30,7 +30,7 @@ PASSAGES = [
 
 @pytest.fixture(scope="session")
 def language_model_folder(tmp_path_factory):
-    return make_folder(tmp_path_factory.mktemp("served"), softmax_words=9, size=1.5)
+    return make_folder(tmp_path_factory.mktemp("model"), softmax_words=9, size=1.5)
 
 
 @pytest.fixture(scope="session")
@@ -48,7 +48,7 @@ def task_folder(language_model, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def index_folder(language_model, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("searched")
+    folder = tmp_path_factory.mktemp("index")
     (folder / "text.txt").write_text("".join(f"{line}\n" for line in PASSAGES), "utf-8")
     Index.build(folder / "index", [str(folder / "text.txt")], language_model).close()
     return folder / "index"
@@ -61,9 +61,9 @@ def index(language_model, index_folder):
 
 
 @pytest.fixture(scope="module")
-def serving():
-    """Start services that end with the module."""
-    with ExitStack() as running:
+def start_service():
+    """A function that starts services, which end with the module."""
+    with ExitStack() as exit_stack:
 
         def start(
             model,
@@ -79,34 +79,36 @@ def serving():
             resources = AppResources(Limits(**limits))
             resources.index, resources.open_index = index, open_index
             resources.layer_weights, resources.tasks = layer_weights, tasks or {}
-            gate = Gate(resources)
-            url = running.enter_context(listening(resources, token=token, routers=[gate.router]))
-            running.callback(gate.release.set)
-            running.callback(gate.release_text_thread.set)
+            blocking_routes = BlockingRoutes(resources)
+            url = exit_stack.enter_context(
+                listening(resources, token=token, routers=[blocking_routes.router])
+            )
+            exit_stack.callback(blocking_routes.release_model.set)
+            exit_stack.callback(blocking_routes.release_text_thread.set)
             if model is not None:
                 resources.open(model, worker_pool)
-            return Served(url, resources, gate)
+            return RunningService(url, resources, blocking_routes)
 
         yield start
 
 
 @pytest.fixture(scope="module")
-def served(serving, language_model, index, task_folder):
+def service(start_service, language_model, index, task_folder):
     tasks, layer_weights = load_tasks([task_folder])
-    return serving(language_model, index=index, layer_weights=layer_weights, tasks=tasks)
+    return start_service(language_model, index=index, layer_weights=layer_weights, tasks=tasks)
 
 
-class Gate:
+class BlockingRoutes:
     """Routes that keep the model busy, or the thread for texts, until they are released."""
 
     def __init__(self, resources):
-        self.entered, self.release = threading.Event(), threading.Event()
+        self.model_entered, self.release_model = threading.Event(), threading.Event()
         self.entered_text_thread, self.release_text_thread = threading.Event(), threading.Event()
         self.router = APIRouter()
 
-        @self.router.post("/hold", include_in_schema=False)
-        async def hold(request: Request):
-            call = ModelCall(self._hold, None, 1, in_worker=False)
+        @self.router.post("/hold_model", include_in_schema=False)
+        async def hold_model(request: Request):
+            call = ModelCall(self._hold_model, None, 1, in_worker=False)
             async with resources.batcher.admit():
                 return await request.scope[CONTEXT].run(call)
 
@@ -114,21 +116,21 @@ class Gate:
         async def hold_text_thread():
             return await run_in(resources.text_thread, self._hold_text_thread)
 
-    def _hold(self, _, __):
-        self.entered.set()
-        assert self.release.wait(20)
-        return "held"
+    def _hold_model(self, _, __):
+        self.model_entered.set()
+        assert self.release_model.wait(20)
+        return "done"
 
     def _hold_text_thread(self):
         self.entered_text_thread.set()
         return self.release_text_thread.wait(20)
 
 
-class Served:
+class RunningService:
     """A service, and requests to it through a socket."""
 
-    def __init__(self, url, resources, gate):
-        self.url, self.resources, self.gate = url, resources, gate
+    def __init__(self, url, resources, blocking_routes):
+        self.url, self.resources, self.blocking_routes = url, resources, blocking_routes
         self.batcher = resources.batcher
 
     def metric(self, sample, **labels):
@@ -136,31 +138,31 @@ class Served:
         return self.resources.metrics.registry.get_sample_value(sample, labels) or 0.0
 
     @contextmanager
-    def held(self):
+    def model_busy(self):
         """The model is busy until the block ends."""
-        self.gate.entered.clear()
-        self.gate.release.clear()
+        self.blocking_routes.model_entered.clear()
+        self.blocking_routes.release_model.clear()
         with ThreadPoolExecutor(1) as pool:
-            holding = pool.submit(self.request, "/hold", b"")
-            assert self.gate.entered.wait(20)
+            holding = pool.submit(self.request, "/hold_model", b"")
+            assert self.blocking_routes.model_entered.wait(20)
             try:
                 yield
             finally:
-                self.gate.release.set()
+                self.blocking_routes.release_model.set()
         assert holding.result()[0] in (200, 503)
 
     def connect(self):
         return HTTPConnection(urlsplit(self.url).hostname, urlsplit(self.url).port, timeout=20)
 
     def open_socket(self, buffer=None):
-        """A socket to the service, which receives so many bytes at once."""
+        """A socket to the service; `buffer` is how many bytes it receives at once."""
         address = urlsplit(self.url)
-        made = socket.socket()
+        opened = socket.socket()
         if buffer:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-        made.settimeout(10)
-        made.connect((address.hostname, address.port))
-        return made
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        opened.settimeout(10)
+        opened.connect((address.hostname, address.port))
+        return opened
 
     def request(self, path, body=None, *, method=None, headers=()):
         """The status, headers and content of a response; unless it is bytes, a body is JSON."""
@@ -181,14 +183,14 @@ class Served:
 
     def get_json(self, path, body=None, **settings):
         """The JSON of a response with status 200."""
-        status, _, answer = self.request(path, body, **settings)
-        assert status == 200, answer
-        return json.loads(answer)
+        status, _, content = self.request(path, body, **settings)
+        assert status == 200, content
+        return json.loads(content)
 
     def get_error(self, path, body=None, **settings):
         """The status and the message of an error."""
-        status, _, answer = self.request(path, body, **settings)
-        body = json.loads(answer)
-        assert list(body) == ["error"], body
-        assert "\n" not in body["error"]
-        return status, body["error"]
+        status, _, content = self.request(path, body, **settings)
+        error = json.loads(content)
+        assert list(error) == ["error"], error
+        assert "\n" not in error["error"]
+        return status, error["error"]

@@ -14,31 +14,29 @@ SENTENCES = [[f"word{k}" for k in range(length)] for length in (1, 9, 3, 3, 17, 
 
 
 @pytest.fixture(scope="module")
-def narrow(serving, language_model):
+def small_service(start_service, language_model):
     """A service with a short queue and small batches."""
-    return serving(language_model, max_queued=3, timeout_seconds=1, tokens_per_batch=40)
+    return start_service(language_model, max_queued=3, timeout_seconds=1, tokens_per_batch=40)
 
 
-def test_requests_that_arrive_together_are_one_batch_with_unchanged_bits(served, language_model):
-    def ask(sentence):
-        return served.get_json("/embed", {"texts": [sentence]})["sentences"][0]["vectors"]
+def test_requests_that_arrive_together_are_one_batch_with_unchanged_bits(service, language_model):
+    def embed(sentence):
+        return service.get_json("/embed", {"texts": [sentence]})["sentences"][0]["vectors"]
 
-    before = _batches_up_to(served)
+    before = _batches_up_to(service)
     with ThreadPoolExecutor(len(SENTENCES)) as pool:
-        with served.held():
-            waiting = [pool.submit(ask, sentence) for sentence in SENTENCES]
-            wait_until(lambda: served.batcher.num_waiting == 1 + len(SENTENCES))
-        found = [np.float32(answer.result()) for answer in waiting]
-    after = _batches_up_to(served)
-    assert (after["4.0"] - before["4.0"], after["8.0"] - before["8.0"]) == (
-        1,
-        2,
-    )  # and /hold alone
+        with service.model_busy():
+            futures = [pool.submit(embed, sentence) for sentence in SENTENCES]
+            wait_until(lambda: service.batcher.num_waiting == 1 + len(SENTENCES))
+        embedded = [np.float32(future.result()) for future in futures]
+    after = _batches_up_to(service)
+    counts = (after["4.0"] - before["4.0"], after["8.0"] - before["8.0"])
+    assert counts == (1, 2)  # /hold_model alone, and the others together
     assert after["+Inf"] - before["+Inf"] == 2
-    for sentence, vectors in zip(SENTENCES, found, strict=True):
+    for sentence, vectors in zip(SENTENCES, embedded, strict=True):
         (alone,) = language_model.embed([sentence])
         np.testing.assert_array_equal(vectors, alone)
-    for vectors, expected in zip(found, language_model.embed(SENTENCES), strict=True):
+    for vectors, expected in zip(embedded, language_model.embed(SENTENCES), strict=True):
         np.testing.assert_array_equal(vectors, expected)
 
 
@@ -49,8 +47,8 @@ def _batches_up_to(service):
     return {bound: service.metric(sample, le=bound) for bound in bounds}
 
 
-def test_requests_of_all_kinds_are_answered_as_each_alone(served, language_model):
-    asked = [
+def test_requests_of_all_kinds_are_answered_as_each_alone(service, language_model):
+    requests = [
         ("/embed", {"texts": [["a", "b"]]}),
         ("/embed", {"texts": [["c"]], "layers": "top", "directions": "forward"}),
         ("/encode", {"texts": ["A dog. A cat."]}),
@@ -60,16 +58,16 @@ def test_requests_of_all_kinds_are_answered_as_each_alone(served, language_model
         ("/fill", {"text": "___ word1", "k": 1}),
         ("/fill", {"text": "no gap"}),
     ]
-    alone = [served.request(path, form) for path, form in asked]
-    with ThreadPoolExecutor(len(asked)) as pool:
-        with served.held():
-            waiting = [pool.submit(served.request, path, form) for path, form in asked]
-            wait_until(lambda: served.batcher.num_waiting == 1 + len(asked))
-        together = [answer.result() for answer in waiting]
+    alone = [service.request(path, body) for path, body in requests]
+    with ThreadPoolExecutor(len(requests)) as pool:
+        with service.model_busy():
+            futures = [pool.submit(service.request, path, body) for path, body in requests]
+            wait_until(lambda: service.batcher.num_waiting == 1 + len(requests))
+        together = [future.result() for future in futures]
     for (status, _, body), (_, _, expected) in zip(together, alone, strict=True):
-        found = json.loads(body)
-        assert status == (422 if "error" in found else 200)
-        assert _rounded(found) == _rounded(json.loads(expected))
+        response = json.loads(body)
+        assert status == (422 if "error" in response else 200)
+        assert _rounded(response) == _rounded(json.loads(expected))
 
 
 def _rounded(value):
@@ -80,96 +78,97 @@ def _rounded(value):
     return pytest.approx(value, abs=2e-6) if isinstance(value, float) else value
 
 
-def test_a_batch_is_limited_by_tokens(narrow):
+def test_a_batch_is_limited_by_tokens(small_service):
     with ThreadPoolExecutor(2) as pool:
-        with narrow.held():
-            before = narrow.metric("elmokit_tokens_total")
-            waiting = [
-                pool.submit(narrow.get_json, "/embed", {"texts": [["a"] * 28]}) for _ in "12"
+        with small_service.model_busy():
+            before = small_service.metric("elmokit_tokens_total")
+            futures = [
+                pool.submit(small_service.get_json, "/embed", {"texts": [["a"] * 28]}) for _ in "12"
             ]
-            wait_until(lambda: narrow.batcher.num_waiting == 3)
-        assert all(len(answer.result()["sentences"]) == 1 for answer in waiting)
-    assert narrow.metric("elmokit_tokens_total") == before + 60
-    batches = _batches_up_to(narrow)
+            wait_until(lambda: small_service.batcher.num_waiting == 3)
+        assert all(len(future.result()["sentences"]) == 1 for future in futures)
+    assert small_service.metric("elmokit_tokens_total") == before + 60
+    batches = _batches_up_to(small_service)
     assert batches["1.0"] == batches["+Inf"]
 
 
-def test_a_full_queue_refuses_with_retry_after(narrow):
-    with ThreadPoolExecutor(2) as pool, narrow.held():
-        waiting = [pool.submit(narrow.request, "/encode", {"texts": ["a"]}) for _ in range(2)]
-        wait_until(lambda: narrow.batcher.num_waiting == 3)
-        status, headers, body = narrow.request("/encode", {"texts": ["a"]})
+def test_a_full_queue_refuses_with_retry_after(small_service):
+    with ThreadPoolExecutor(2) as pool, small_service.model_busy():
+        futures = [
+            pool.submit(small_service.request, "/encode", {"texts": ["a"]}) for _ in range(2)
+        ]
+        wait_until(lambda: small_service.batcher.num_waiting == 3)
+        status, headers, body = small_service.request("/encode", {"texts": ["a"]})
         assert (status, headers["Retry-After"]) == (429, "1")
         assert "3 requests are waiting, the limit is 3" in json.loads(body)["error"]
-        assert narrow.get_json("/health") == {"status": "alive"}
-        narrow.gate.release.set()
-        assert [answer.result()[0] for answer in waiting] == [200, 200]
-    assert narrow.get_json("/encode", {"texts": ["a"]})
+        assert small_service.get_json("/health") == {"status": "alive"}
+        small_service.blocking_routes.release_model.set()
+        assert [future.result()[0] for future in futures] == [200, 200]
+    assert small_service.get_json("/encode", {"texts": ["a"]})
 
 
-def test_a_timeout_is_503_and_the_service_goes_on(narrow):
-    with narrow.held():
-        status, sentence = narrow.get_error("/score", {"texts": ["a"]})
-        assert (status, "no answer within 1 seconds" in sentence) == (503, True)
-        wait_until(lambda: narrow.batcher.num_waiting == 0)
-    assert narrow.get_json("/score", {"texts": ["word1"]})
+def test_a_timeout_is_503_and_the_service_goes_on(small_service):
+    with small_service.model_busy():
+        status, message = small_service.get_error("/score", {"texts": ["a"]})
+        assert (status, "no answer within 1 seconds" in message) == (503, True)
+        wait_until(lambda: small_service.batcher.num_waiting == 0)
+    assert small_service.get_json("/score", {"texts": ["word1"]})
 
 
 @pytest.mark.parametrize(
-    ("path", "form"),
+    ("path", "body"),
     [
         ("/encode", {"texts": [["a"]]}),
         ("/contexts", {"word": "bank", "texts": [["a", "bank"], ["the", "bank"]]}),
         ("/similarity", {"first": ["a"], "second": ["b"]}),
     ],
 )
-def test_the_timeout_covers_what_is_computed_from_vectors(narrow, path, form):
-    narrow.gate.release_text_thread.clear()
-    narrow.gate.entered_text_thread.clear()
+def test_the_timeout_covers_what_is_computed_from_vectors(small_service, path, body):
+    small_service.blocking_routes.release_text_thread.clear()
+    small_service.blocking_routes.entered_text_thread.clear()
     with ThreadPoolExecutor(2) as pool:
         try:
-            with narrow.held():
-                waiting = pool.submit(narrow.get_error, path, form)
-                wait_until(lambda: narrow.batcher.num_waiting == 2)
+            with small_service.model_busy():
+                future = pool.submit(small_service.get_error, path, body)
+                wait_until(lambda: small_service.batcher.num_waiting == 2)
                 holding = pool.submit(
-                    narrow.get_json, "/hold_text_thread", b""
-                )  # after the form was prepared
-                assert narrow.gate.entered_text_thread.wait(20)
-            status, sentence = waiting.result(10)  # the vectors are computed, the response is not
+                    small_service.get_json, "/hold_text_thread", b""
+                )  # after the body was tokenized
+                assert small_service.blocking_routes.entered_text_thread.wait(20)
+            status, message = future.result(10)  # the vectors are computed, the response is not
         finally:
-            narrow.gate.release_text_thread.set()
-        assert (status, "no answer within 1 seconds" in sentence) == (503, True)
+            small_service.blocking_routes.release_text_thread.set()
+        assert (status, "no answer within 1 seconds" in message) == (503, True)
         assert holding.result() is True
 
 
-def test_a_client_that_disconnects_is_removed_from_the_queue(served):
-    tokens = served.metric("elmokit_tokens_total")
-    with served.held():
+def test_a_client_that_disconnects_is_removed_from_the_queue(service):
+    tokens = service.metric("elmokit_tokens_total")
+    with service.model_busy():
         for _ in range(5):
-            connection = served.connect()
+            connection = service.connect()
             connection.request(
                 "POST", "/embed", b'{"texts": [["a"]]}', {"Content-Type": "application/json"}
             )
-            wait_until(lambda: served.batcher.num_waiting == 2)
+            wait_until(lambda: service.batcher.num_waiting == 2)
             connection.close()
-            wait_until(lambda: served.batcher.num_waiting == 1)
-    assert served.get_json("/embed", {"texts": [["b"]]})
-    assert (
-        served.metric("elmokit_tokens_total") == tokens + 1 + 3
-    )  # the gate's, and b with its marks
-    assert served.metric("elmokit_requests_total", route="/embed", status="499") == 5
+            wait_until(lambda: service.batcher.num_waiting == 1)
+    assert service.get_json("/embed", {"texts": [["b"]]})
+    # One token of /hold_model, and "b" with its two special tokens.
+    assert service.metric("elmokit_tokens_total") == tokens + 1 + 3
+    assert service.metric("elmokit_requests_total", route="/embed", status="499") == 5
 
 
-def test_a_service_is_alive_but_not_ready_until_its_model_is_loaded(serving, language_model):
-    early = serving(None)
-    assert early.get_json("/health") == {"status": "alive"}
-    assert early.get_error("/ready") == (503, "the model is still being loaded")
-    assert early.get_error("/encode", {"texts": ["a"]})[0] == 503
-    early.resources.open(language_model)
-    assert early.get_json("/ready") == {"status": "ready"}
-    early.batcher.draining = True
-    assert early.get_error("/ready") == (503, "the service is shutting down")
-    status, headers, _ = early.request("/encode", {"texts": ["a"]})
+def test_a_service_is_alive_but_not_ready_until_its_model_is_loaded(start_service, language_model):
+    starting = start_service(None)
+    assert starting.get_json("/health") == {"status": "alive"}
+    assert starting.get_error("/ready") == (503, "the model is still being loaded")
+    assert starting.get_error("/encode", {"texts": ["a"]})[0] == 503
+    starting.resources.open(language_model)
+    assert starting.get_json("/ready") == {"status": "ready"}
+    starting.batcher.draining = True
+    assert starting.get_error("/ready") == (503, "the service is shutting down")
+    status, headers, _ = starting.request("/encode", {"texts": ["a"]})
     assert (status, headers["Retry-After"]) == (503, "1")
 
 

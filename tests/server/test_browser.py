@@ -71,26 +71,26 @@ def visit(browser):
     assert not errors
 
 
-def view(page, name):
+def open_view(page, name):
     page.get_by_role("tab", name=name).click()
 
 
-def sees(page, selector, text):
+def expect_text(page, selector, text):
     playwright.expect(page.locator(selector)).to_contain_text(text, timeout=10_000)
 
 
-def counts(page, selector, number):
+def expect_count(page, selector, number):
     playwright.expect(page.locator(selector)).to_have_count(number, timeout=10_000)
 
 
-def linked(page, part):
+def wait_for_address(page, part):
     page.wait_for_function("part => decodeURIComponent(location.hash).includes(part)", arg=part)
 
 
-def test_the_occurrences_of_a_word_part_layer_by_layer(served, visit):
-    page = visit(served.url)
-    counts(page, "#contexts-list li", 8)
-    sees(page, "#contexts-axes", "Layer 2: the axes show")
+def test_the_occurrences_of_a_word_part_layer_by_layer(service, visit):
+    page = visit(service.url)
+    expect_count(page, "#contexts-list li", 8)
+    expect_text(page, "#contexts-axes", "Layer 2: the axes show")
     numbers = page.locator("#contexts-numbers span").count()
     assert numbers > 3
     painted = page.locator("#contexts-plot").evaluate(PAINTED)
@@ -99,59 +99,59 @@ def test_the_occurrences_of_a_word_part_layer_by_layer(served, visit):
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("1")
     page.keyboard.press("ArrowLeft")
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("0")
-    sees(page, "#contexts-axes", "Layer 0: all occurrences have the same vector")
-    counts(page, "#contexts-numbers span", 1)
+    expect_text(page, "#contexts-axes", "Layer 0: all occurrences have the same vector")
+    expect_count(page, "#contexts-numbers span", 1)
     assert 0 < 3 * page.locator("#contexts-plot").evaluate(PAINTED) < painted
     page.locator("#contexts-layer").fill("1.5")
-    sees(page, "#contexts-layer-shown", "1.5")
-    linked(page, "contexts-layer=1.5")
+    expect_text(page, "#contexts-layer-shown", "1.5")
+    wait_for_address(page, "contexts-layer=1.5")
 
 
-def test_the_page_opens_with_an_animation_from_layer_0_once(served, visit):
-    page = visit(served.url, reduced_motion="no-preference")
-    counts(page, "#contexts-list li", 8)
+def test_the_page_opens_with_an_animation_from_layer_0_once(service, visit):
+    page = visit(service.url, reduced_motion="no-preference")
+    expect_count(page, "#contexts-list li", 8)
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("0")
     assert "contexts-layer" not in page.url
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("2", timeout=10_000)
-    sees(page, "#contexts-axes", "Layer 2")
+    expect_text(page, "#contexts-axes", "Layer 2")
     page.locator("#contexts-texts").fill("A bank lent\nThe banks")
-    counts(page, "#contexts-list li", 2)
+    expect_count(page, "#contexts-list li", 2)
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("2")
 
 
-def test_moving_the_slider_ends_the_animation(served, visit):
-    page = visit(served.url, reduced_motion="no-preference")
-    counts(page, "#contexts-list li", 8)
+def test_moving_the_slider_ends_the_animation(service, visit):
+    page = visit(service.url, reduced_motion="no-preference")
+    expect_count(page, "#contexts-list li", 8)
     page.locator("#contexts-layer").fill("1")
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("1")
     page.wait_for_timeout(500)
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("1")
 
 
-def test_examples_fill_the_fields_of_their_view(served, visit):
-    page = visit(served.url)
+def test_examples_fill_the_fields_of_their_view(service, visit):
+    page = visit(service.url)
     page.locator("#contexts-examples button").nth(1).click()
     playwright.expect(page.locator("#contexts-word")).to_have_value("play")
-    sees(page, "#contexts-list li >> nth=0", "The children play")
-    view(page, "Search")
+    expect_text(page, "#contexts-list li >> nth=0", "The children play")
+    open_view(page, "Search")
     chosen = page.locator("#search-examples button").nth(1)
     chosen.press("Enter")
     playwright.expect(page.locator("#search-query")).to_have_value(chosen.inner_text())
 
 
-def test_the_model_is_named(served, visit):
-    page = visit(served.url)
-    sees(page, "#model-name", served.get_json("/info")["model"])
-    sees(page, "#model-size", "3 layers")
+def test_the_model_is_named(service, visit):
+    page = visit(service.url)
+    expect_text(page, "#model-name", service.get_json("/info")["model"])
+    expect_text(page, "#model-size", "3 layers")
 
 
-def test_a_point_shows_its_sentence_by_mouse_and_by_keyboard(served, visit):
-    page = visit(served.url)
-    counts(page, "#contexts-list li", 8)
-    with page.expect_response("**/contexts") as answered:
+def test_a_point_shows_its_sentence_by_mouse_and_by_keyboard(service, visit):
+    page = visit(service.url)
+    expect_count(page, "#contexts-list li", 8)
+    with page.expect_response("**/contexts") as response_info:
         page.locator("#contexts-texts").fill("A bank lent\nThe banks\nmy own bank too")
-    response = answered.value.json()
-    counts(page, "#contexts-list li", 3)
+    response = response_info.value.json()
+    expect_count(page, "#contexts-list li", 3)
     points = response["layers"][2]["points"]
     (left, right), (bottom, top) = ((min(axis), max(axis)) for axis in zip(*points, strict=True))
     half = max(right - left, top - bottom) / 2
@@ -161,70 +161,70 @@ def test_a_point_shows_its_sentence_by_mouse_and_by_keyboard(served, visit):
             box["x"] + box["width"] * (1 + 0.92 * (x - (left + right) / 2) / half) / 2,
             box["y"] + box["height"] * (1 - 0.92 * (y - (bottom + top) / 2) / half) / 2,
         )
-        sees(page, "#contexts-selected", " ".join(response["contexts"][point]["words"]))
+        expect_text(page, "#contexts-selected", " ".join(response["contexts"][point]["words"]))
     page.locator("#contexts-plot").focus()
     page.keyboard.press("ArrowRight")
-    sees(page, "#contexts-selected", "A bank lent")
-    sees(page, "#contexts-selected mark", "bank")
+    expect_text(page, "#contexts-selected", "A bank lent")
+    expect_text(page, "#contexts-selected mark", "bank")
     page.keyboard.press("ArrowLeft")
-    sees(page, "#contexts-selected", "my own bank too")
+    expect_text(page, "#contexts-selected", "my own bank too")
     page.locator("#contexts-list li").nth(1).focus()
-    sees(page, "#contexts-list li.selected", "The banks")
-    linked(page, "contexts-selected=1")
+    expect_text(page, "#contexts-list li.selected", "The banks")
+    wait_for_address(page, "contexts-selected=1")
 
 
-def test_without_webgl_the_occurrences_are_still_listed(served, visit):
+def test_without_webgl_the_occurrences_are_still_listed(service, visit):
     page = visit("about:blank")
     page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null")
-    page.goto(served.url)
-    counts(page, "#contexts-list li", 8)
-    sees(page, "#contexts", "This browser has no WebGL")
+    page.goto(service.url)
+    expect_count(page, "#contexts-list li", 8)
+    expect_text(page, "#contexts", "This browser has no WebGL")
     page.locator("#contexts-list li").nth(2).focus()
-    sees(page, "#contexts-selected", "She borrowed the money")
+    expect_text(page, "#contexts-selected", "She borrowed the money")
 
 
-def test_labels_before_tabs_name_the_groups(served, visit):
-    page = visit(served.url)
+def test_labels_before_tabs_name_the_groups(service, visit):
+    page = visit(service.url)
     page.locator("#contexts-texts").fill("money\tA bank lent\nriver\tThe bank of it\nmoney\tbanks")
-    counts(page, "#contexts-list li", 3)
-    sees(page, "#contexts-groups", "moneyriver")
+    expect_count(page, "#contexts-list li", 3)
+    expect_text(page, "#contexts-groups", "moneyriver")
 
 
-def test_the_error_about_a_missing_word_goes_away(served, visit):
-    page = visit(served.url, refusals=True)
+def test_the_error_about_a_missing_word_goes_away(service, visit):
+    page = visit(service.url, refusals=True)
     page.locator("#contexts-word").fill("zebra")
-    sees(page, "#contexts-error", "'zebra' does not occur in the texts")
-    counts(page, "#contexts-list li", 0)
+    expect_text(page, "#contexts-error", "'zebra' does not occur in the texts")
+    expect_count(page, "#contexts-list li", 0)
     page.locator("#contexts-word").fill("")
     playwright.expect(page.locator("#contexts-error")).to_be_hidden()
     page.locator("#contexts-word").fill("bank")
-    counts(page, "#contexts-list li", 8)
+    expect_count(page, "#contexts-list li", 8)
 
 
-def test_the_similarities_of_two_sentences_change_with_the_layer(served, visit):
-    page = visit(served.url)
-    view(page, "Similarity")
+def test_the_similarities_of_two_sentences_change_with_the_layer(service, visit):
+    page = visit(service.url)
+    open_view(page, "Similarity")
     page.locator("#similarity-first").fill("a bank lent")
     page.locator("#similarity-second").fill("the bank")
-    counts(page, "#similarity-table tbody tr", 3)
-    counts(page, "#similarity-table thead th", 3)
+    expect_count(page, "#similarity-table tbody tr", 3)
+    expect_count(page, "#similarity-table thead th", 3)
     high = page.locator("#similarity-table tbody").inner_text()
     page.locator("#similarity-layer").fill("0")
-    sees(page, "#similarity-layer-shown", "0")
+    expect_text(page, "#similarity-layer-shown", "0")
     assert page.locator("#similarity-table tbody").inner_text() != high
     cell = page.locator("#similarity-table tbody tr").nth(1).locator("td").nth(1)
     assert cell.inner_text() == "1.00"  # layer 0 depends on the spelling only
     assert cell.evaluate("cell => getComputedStyle(cell).backgroundColor") != "rgba(0, 0, 0, 0)"
 
 
-def test_words_are_predicted_while_one_types_and_inserted_by_a_click(served, visit):
-    page = visit(served.url)
-    view(page, "Predict")
+def test_words_are_predicted_while_one_types_and_inserted_by_a_click(service, visit):
+    page = visit(service.url)
+    open_view(page, "Predict")
     page.locator("#predict-text").fill("")
     page.locator("#predict-text").press_sequentially("word1 word2", delay=10)
-    counts(page, "#predict-lists h2", 2)
-    counts(page, "#predict-lists .bar:enabled", 12)
-    counts(page, "#predict-lists .bar:disabled", 2)  # start and end of sentence
+    expect_count(page, "#predict-lists h2", 2)
+    expect_count(page, "#predict-lists .bar:enabled", 12)
+    expect_count(page, "#predict-lists .bar:disabled", 2)  # start and end of sentence
     assert "%" in page.locator("#predict-lists .bar").first.inner_text()
     shares = page.locator("#predict-lists .bar").evaluate_all(SHARES)
     percents = [
@@ -238,65 +238,69 @@ def test_words_are_predicted_while_one_types_and_inserted_by_a_click(served, vis
     likeliest.click()
     playwright.expect(page.locator("#predict-text")).to_have_value(f"word1 word2 {word}")
     page.locator("#predict-text").fill("___ word1 ___ word2")
-    sees(page, "#predict-lists", "Gap 2")
+    expect_text(page, "#predict-lists", "Gap 2")
     second = page.locator("#predict-lists > div").nth(1).locator(".bar").first
     word = second.locator("span").first.inner_text()
     second.press("Enter")
     playwright.expect(page.locator("#predict-text")).to_have_value(f"___ word1 {word} word2")
 
 
-def test_layer_weights_are_shown_or_said_to_be_missing(served, serving, language_model, visit):
-    page = visit(served.url)
-    view(page, "Layer weights")
-    counts(page, "#layer-weights-table tbody tr", 2)
-    counts(page, "#layer-weights-table td", 6)
+def test_layer_weights_are_shown_or_said_to_be_missing(
+    service, start_service, language_model, visit
+):
+    page = visit(service.url)
+    open_view(page, "Layer weights")
+    expect_count(page, "#layer-weights-table tbody tr", 2)
+    expect_count(page, "#layer-weights-table td", 6)
     playwright.expect(page.locator("#layer-weights-none")).to_be_hidden()
     weights = [
         LearnedLayerWeights(task="srl", name=name, position="input", layers=layers, weights=weights)
         for name, layers, weights in [("six", [0, 1, 2], [0.25, 0.5, 0.25]), ("top", [2], [1.0])]
     ]
-    few = visit(serving(language_model, layer_weights=weights).url)
-    view(few, "Layer weights")
-    sees(few, "#layer-weights-table tbody", "srlsix, input")
-    sees(few, "#layer-weights-table tbody", "0.50")
-    sees(few, "#layer-weights-table tbody tr:nth-child(2) td:nth-child(4)", "1.00")
-    bare = visit(serving(language_model).url)
-    view(bare, "Layer weights")
-    playwright.expect(bare.locator("#layer-weights-none")).to_be_visible()
+    two_weights = visit(start_service(language_model, layer_weights=weights).url)
+    open_view(two_weights, "Layer weights")
+    expect_text(two_weights, "#layer-weights-table tbody", "srlsix, input")
+    expect_text(two_weights, "#layer-weights-table tbody", "0.50")
+    expect_text(two_weights, "#layer-weights-table tbody tr:nth-child(2) td:nth-child(4)", "1.00")
+    without_weights = visit(start_service(language_model).url)
+    open_view(without_weights, "Layer weights")
+    playwright.expect(without_weights.locator("#layer-weights-none")).to_be_visible()
 
 
-def test_results_have_highlighted_words(served, visit):
-    page = visit(served.url)
-    view(page, "Search")
+def test_results_have_highlighted_words(service, visit):
+    page = visit(service.url)
+    open_view(page, "Search")
     page.locator("#search-query").fill("the bank of a river")
-    counts(page, "#search-results li", 3)
-    sees(page, "#search-results li >> nth=0", "text.txt, line")
+    expect_count(page, "#search-results li", 3)
+    expect_text(page, "#search-results li >> nth=0", "text.txt, line")
     assert page.locator("#search-results mark").count() >= 3
 
 
-def test_occurrences_of_a_word_of_the_query_are_found(serving, language_model, visit, tmp_path):
+def test_occurrences_of_a_word_of_the_query_are_found(
+    start_service, language_model, visit, tmp_path
+):
     (tmp_path / "text.txt").write_text("A bank lent money .\nThe bank of a river .\n")
     built = Index.build(tmp_path / "i", [str(tmp_path / "text.txt")], language_model, unit="words")
     with built as index:
-        page = visit(serving(language_model, index=index).url, refusals=True)
-        view(page, "Search")
-        sees(page, "#search-error", "an index of words; give a word of the text")
+        page = visit(start_service(language_model, index=index).url, refusals=True)
+        open_view(page, "Search")
+        expect_text(page, "#search-error", "an index of words; give a word of the text")
         page.locator("#search-query").fill("The bank of a river .")
         page.locator("#search-word").fill("bank")
-        counts(page, "#search-results li", 2)
-        counts(page, "#search-results mark", 2)
-        sees(page, "#search-results li >> nth=0", "The bank of a river .")
-        linked(page, "search-word=bank")
+        expect_count(page, "#search-results li", 2)
+        expect_count(page, "#search-results mark", 2)
+        expect_text(page, "#search-results li >> nth=0", "The bank of a river .")
+        wait_for_address(page, "search-word=bank")
 
 
-def test_without_an_index_the_page_says_how_to_make_one(serving, language_model, visit):
-    page = visit(serving(language_model).url, refusals=True)
-    view(page, "Search")
-    sees(page, "#search-error", "elmo index build")
+def test_without_an_index_the_page_says_how_to_make_one(start_service, language_model, visit):
+    page = visit(start_service(language_model).url, refusals=True)
+    open_view(page, "Search")
+    expect_text(page, "#search-error", "elmo index build")
 
 
-def test_the_tabs_work_by_keyboard(served, visit):
-    page = visit(served.url)
+def test_the_tabs_work_by_keyboard(service, visit):
+    page = visit(service.url)
     page.keyboard.press("Tab")
     for key, name in [
         ("ArrowRight", "Similarity"), ("End", "Search"), ("ArrowRight", "Contexts"),
@@ -311,34 +315,36 @@ def test_the_tabs_work_by_keyboard(served, visit):
     playwright.expect(page.locator("#contexts-word")).to_be_focused()
 
 
-def test_a_link_shows_what_its_sender_saw(served, visit):
-    page = visit(served.url, refusals=True)  # of a word that is not in the texts, if one is slow
+def test_a_link_shows_what_its_sender_saw(service, visit):
+    page = visit(service.url, refusals=True)  # of a word that is not in the texts, if one is slow
     page.locator("#contexts-word").fill("bänk & co=#")
     page.locator("#contexts-word").fill("a")
     page.locator("#contexts-texts").fill("a cat\nan owl & a dog = 100 %\n+ a # hash")
-    counts(page, "#contexts-list li", 4)
+    expect_count(page, "#contexts-list li", 4)
     page.locator("#contexts-list li").nth(2).focus()
     page.locator("#contexts-layer").fill("1.25")
-    linked(page, "contexts-selected=2")
-    linked(page, "contexts-layer=1.25")
+    wait_for_address(page, "contexts-selected=2")
+    wait_for_address(page, "contexts-layer=1.25")
     other = visit(page.url)
-    counts(other, "#contexts-list li", 4)
+    expect_count(other, "#contexts-list li", 4)
     for name in ("contexts-word", "contexts-texts", "contexts-layer"):
         value = page.locator(f"#{name}").input_value()
         playwright.expect(other.locator(f"#{name}")).to_have_value(value)
-    sees(other, "#contexts-selected", page.locator("#contexts-selected").inner_text().strip())
+    expect_text(
+        other, "#contexts-selected", page.locator("#contexts-selected").inner_text().strip()
+    )
     pictures = [
         each.locator("#contexts-plot").evaluate("c => c.toDataURL()") for each in (page, other)
     ]
     assert pictures[0] == pictures[1]
     other.evaluate("location.hash = 'view=predict&predict-text=word3&nonsense=1'")
     playwright.expect(other.locator("#predict-text")).to_have_value("word3")
-    counts(other, "#predict-lists .bar:enabled", 12)
+    expect_count(other, "#predict-lists .bar:enabled", 12)
 
 
-def test_a_link_followed_while_the_address_is_changing_wins(served, visit):
-    page = visit(served.url)
-    counts(page, "#contexts-list li", 8)
+def test_a_link_followed_while_the_address_is_changing_wins(service, visit):
+    page = visit(service.url)
+    expect_count(page, "#contexts-list li", 8)
     page.evaluate("""() => {
         const word = document.getElementById("contexts-word");
         word.value = "the";
@@ -347,18 +353,18 @@ def test_a_link_followed_while_the_address_is_changing_wins(served, visit):
     }""")
     playwright.expect(page.locator("#predict-text")).to_have_value("word3")
     page.locator("#predict-text").fill("word4")
-    linked(page, "predict-text=word4")
+    wait_for_address(page, "predict-text=word4")
 
 
 @pytest.mark.parametrize("layer", ["-1", "-Infinity", "7", "none"])
-def test_a_link_to_a_layer_that_is_not_there_shows_one_that_is(served, visit, layer):
+def test_a_link_to_a_layer_that_is_not_there_shows_one_that_is(service, visit, layer):
     shown = "2" if layer == "7" else "0"
-    page = visit(f"{served.url}/#contexts-layer={layer}&similarity-layer={layer}")
-    counts(page, "#contexts-list li", 8)
+    page = visit(f"{service.url}/#contexts-layer={layer}&similarity-layer={layer}")
+    expect_count(page, "#contexts-list li", 8)
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text(shown)
-    sees(page, "#contexts-axes", f"Layer {shown}")
-    view(page, "Similarity")
-    counts(page, "#similarity-table tbody tr", 6)
+    expect_text(page, "#contexts-axes", f"Layer {shown}")
+    open_view(page, "Similarity")
+    expect_count(page, "#similarity-table tbody tr", 6)
     playwright.expect(page.locator("#similarity-layer-shown")).to_have_text(shown)
 
 
@@ -370,51 +376,51 @@ def test_a_lost_service_is_reported_until_it_is_back(language_model, visit):
 
     with start(0) as url:
         page = visit(url, refusals=True)
-        counts(page, "#contexts-list li", 8)
+        expect_count(page, "#contexts-list li", 8)
     page.locator("#contexts-texts").fill("a bank\nthe bank")
-    sees(
+    expect_text(
         page, "#contexts-error", "The service does not answer; this page asks again until it does."
     )
-    counts(page, "#contexts-list li", 8)  # what was there stays
+    expect_count(page, "#contexts-list li", 8)  # what was there stays
     with start(urlsplit(url).port):
-        counts(page, "#contexts-list li", 2)
+        expect_count(page, "#contexts-list li", 2)
         playwright.expect(page.locator("#contexts-error")).to_be_hidden()
 
 
-def test_a_busy_service_gets_the_request_again(serving, language_model, visit):
-    narrow = serving(language_model, max_queued=1)
-    page = visit(narrow.url, refusals=True)
-    counts(page, "#contexts-list li", 8)
+def test_a_busy_service_gets_the_request_again(start_service, language_model, visit):
+    small_service = start_service(language_model, max_queued=1)
+    page = visit(small_service.url, refusals=True)
+    expect_count(page, "#contexts-list li", 8)
     requests = []
     page.on("request", lambda request: requests.append(request.url.endswith("/contexts")))
-    with narrow.held():
+    with small_service.model_busy():
         page.locator("#contexts-texts").fill("a bank\nthe bank")
-        sees(page, "#contexts-error", "1 requests are waiting, the limit is 1")
+        expect_text(page, "#contexts-error", "1 requests are waiting, the limit is 1")
         assert sum(requests) == 1
-    counts(page, "#contexts-list li", 2)
+    expect_count(page, "#contexts-list li", 2)
     playwright.expect(page.locator("#contexts-error")).to_be_hidden()
 
 
-def test_a_token_is_asked_for_once(serving, language_model, visit):
-    closed = serving(language_model, token="secret")
-    page = visit(closed.url, refusals=True)
-    sees(page, "#contexts-error", "the token is missing or wrong")
+def test_a_token_is_asked_for_once(start_service, language_model, visit):
+    protected = start_service(language_model, token="secret")
+    page = visit(protected.url, refusals=True)
+    expect_text(page, "#contexts-error", "the token is missing or wrong")
     page.locator("#token-input").fill("wrong")
     page.get_by_role("button", name="Use it").click()
     playwright.expect(page.locator("#token-form")).to_be_visible()
     page.locator("#token-input").fill("secret")
     page.keyboard.press("Enter")
-    counts(page, "#contexts-list li", 8)
+    expect_count(page, "#contexts-list li", 8)
     playwright.expect(page.locator("#token-form")).to_be_hidden()
     page.reload()
-    counts(page, "#contexts-list li", 8)
+    expect_count(page, "#contexts-list li", 8)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_view_fits_a_phone_in_light_and_dark(served, visit, scheme):
-    page = visit(served.url, viewport={"width": 360, "height": 640}, color_scheme=scheme)
+def test_every_view_fits_a_phone_in_light_and_dark(service, visit, scheme):
+    page = visit(service.url, viewport={"width": 360, "height": 640}, color_scheme=scheme)
     for name in VIEWS:
-        view(page, name)
+        open_view(page, name)
         page.wait_for_load_state("networkidle")
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
     paper, ink = (
@@ -428,16 +434,16 @@ def brightness(colour):
     return sum(map(int, re.findall(r"\d+", colour)[:3]))
 
 
-def test_the_same_request_is_not_sent_again(served, visit):
+def test_the_same_request_is_not_sent_again(service, visit):
     requests = []
     page = visit("about:blank")
     page.on("request", lambda request: requests.append((request.url, request.post_data)))
-    page.goto(served.url)
-    counts(page, "#contexts-list li", 8)
+    page.goto(service.url)
+    expect_count(page, "#contexts-list li", 8)
     for name in [*VIEWS, "Contexts"]:
-        view(page, name)
+        open_view(page, name)
     page.locator("#contexts-layer").fill("1")
     page.wait_for_load_state("networkidle")
     bodies = [json.loads(body) for url, body in requests if url.endswith("/contexts")]
     assert [len(body["texts"]) for body in bodies] == [8]
-    assert {urlsplit(url).netloc for url, _ in requests} == {urlsplit(served.url).netloc}
+    assert {urlsplit(url).netloc for url, _ in requests} == {urlsplit(service.url).netloc}

@@ -15,24 +15,24 @@ SENTENCES = [["word1", "cat"], [], ["word4"]]
 
 
 @pytest.fixture(scope="module")
-def client(served):
-    return Client(served.url)
+def client(service):
+    return Client(service.url)
 
 
 def test_the_client_returns_what_the_model_returns(client, language_model):
     for layers in ("all", "top", 1, [0, 2]):
-        found = client.embed(SENTENCES, layers=layers, directions="forward")
+        embedded = client.embed(SENTENCES, layers=layers, directions="forward")
         expected = language_model.embed(SENTENCES, layers=layers, directions="forward")
-        for array, wanted in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(array, wanted)
+        for actual_array, expected_array in zip(embedded, expected, strict=True):
+            np.testing.assert_array_equal(actual_array, expected_array)
     np.testing.assert_array_equal(
         client.encode(TEXTS, layers="concat", pooling="max"),
         language_model.encode(TEXTS, layers="concat", pooling="max"),
     )
-    for score, wanted in zip(client.score(TEXTS), language_model.score(TEXTS), strict=True):
-        assert (score.words, score.unknown) == (wanted.words, wanted.unknown)
-        np.testing.assert_allclose(score.forward, wanted.forward)
-        np.testing.assert_allclose(score.backward, wanted.backward)
+    for score, expected_score in zip(client.score(TEXTS), language_model.score(TEXTS), strict=True):
+        assert (score.words, score.unknown) == (expected_score.words, expected_score.unknown)
+        np.testing.assert_allclose(score.forward, expected_score.forward)
+        np.testing.assert_allclose(score.backward, expected_score.backward)
     assert client.perplexity(TEXTS).geometric_mean == pytest.approx(
         language_model.perplexity(TEXTS).geometric_mean
     )
@@ -41,24 +41,24 @@ def test_the_client_returns_what_the_model_returns(client, language_model):
     assert client.fill("___ cat") == language_model.fill("___ cat")
 
 
-def test_the_client_has_a_method_for_every_route(client, served):
+def test_the_client_has_a_method_for_every_route(client, service):
     texts = ["A bank lent money .", "The bank of a river ."]
-    found = client.contexts("bank", texts, labels=["money", "river"])
+    response = client.contexts("bank", texts, labels=["money", "river"])
     body = {"word": "bank", "texts": texts, "labels": ["money", "river"]}
-    expected = served.get_json("/contexts", body)
-    assert [use.group for use in found.contexts] == [0, 1]
-    assert [*map(list, found.layers[2].points)] == expected["layers"][2]["points"]
-    alike = client.word_similarity(texts[0], texts[1].split())
+    expected = service.get_json("/contexts", body)
+    assert [context.group for context in response.contexts] == [0, 1]
+    assert [*map(list, response.layers[2].points)] == expected["layers"][2]["points"]
+    similarity = client.word_similarity(texts[0], texts[1].split())
     assert (
-        alike.layers
-        == served.get_json("/similarity", {"first": texts[0], "second": texts[1]})["layers"]
+        similarity.layers
+        == service.get_json("/similarity", {"first": texts[0], "second": texts[1]})["layers"]
     )
     hits = client.search("a painter of landscapes", k=2)
-    expected = served.get_json("/search", {"query": "a painter of landscapes", "k": 2})
+    expected = service.get_json("/search", {"query": "a painter of landscapes", "k": 2})
     assert [hit.line for hit in hits] == [hit["line"] for hit in expected["results"]]
-    assert client.info().fingerprint == served.get_json("/info")["fingerprint"]
+    assert client.info().fingerprint == service.get_json("/info")["fingerprint"]
     assert len(client.predict("ner", ["Ada lived in London ."])) == 1
-    assert [mix.position for mix in client.layer_weights()] == ["input", "output"]
+    assert [weights.position for weights in client.layer_weights()] == ["input", "output"]
     assert client.is_alive()
     assert client.is_ready()
     assert "elmokit_requests_total" in client.metrics()
@@ -76,7 +76,7 @@ def test_the_client_needs_neither_torch_nor_a_web_server():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_mistake_raises_what_the_model_raises(client, served):
+def test_a_mistake_raises_what_the_model_raises(client, service):
     with pytest.raises(InputError, match="layer 9 was asked for"):
         client.embed(SENTENCES, layers=9)
     with pytest.raises(InputError, match="the limit is 1,024"):
@@ -85,9 +85,9 @@ def test_a_mistake_raises_what_the_model_raises(client, served):
         client.encode(["a", "\ud800"])
     with pytest.raises(InputError, match="expected http://HOST:PORT"):
         Client("localhost:8000")
-    with pytest.raises(ServiceError, match="not found") as caught:
-        Client(f"{served.url}/elsewhere").encode(["a"])
-    assert caught.value.status == 404
+    with pytest.raises(ServiceError, match="not found") as error_info:
+        Client(f"{service.url}/elsewhere").encode(["a"])
+    assert error_info.value.status == 404
 
 
 @pytest.mark.parametrize(
@@ -114,24 +114,24 @@ def test_one_string_is_encoded_as_one_vector(client, language_model):
     assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-5)
 
 
-def test_the_client_sends_its_token(serving, language_model):
-    locked = serving(language_model, token="secret")
-    assert Client(locked.url, "secret").encode(["a"]).shape == (1, 12)
-    with pytest.raises(ServiceError, match="the token is missing or wrong") as caught:
-        Client(locked.url).encode(["a"])
-    assert caught.value.status == 401
+def test_the_client_sends_its_token(start_service, language_model):
+    protected = start_service(language_model, token="secret")
+    assert Client(protected.url, "secret").encode(["a"]).shape == (1, 12)
+    with pytest.raises(ServiceError, match="the token is missing or wrong") as error_info:
+        Client(protected.url).encode(["a"])
+    assert error_info.value.status == 401
 
 
-def test_the_client_retries_a_busy_service_a_few_times(serving, language_model):
-    narrow = serving(language_model, max_queued=1)
-    with narrow.held():
+def test_the_client_retries_a_busy_service_a_few_times(start_service, language_model):
+    small_service = start_service(language_model, max_queued=1)
+    with small_service.model_busy():
         started = time.monotonic()
-        with pytest.raises(ServiceError, match="try again in a moment") as caught:
-            Client(narrow.url, max_retries=2, max_wait=0.1).encode(["a"])
-        assert (caught.value.status, caught.value.retry_after) == (429, 1)
+        with pytest.raises(ServiceError, match="try again in a moment") as error_info:
+            Client(small_service.url, max_retries=2, max_wait=0.1).encode(["a"])
+        assert (error_info.value.status, error_info.value.retry_after) == (429, 1)
         assert 0.2 <= time.monotonic() - started < 1
-        threading.Timer(0.2, narrow.gate.release.set).start()
-        assert Client(narrow.url, max_retries=1).encode(["a"]).shape == (1, 12)
+        threading.Timer(0.2, small_service.blocking_routes.release_model.set).start()
+        assert Client(small_service.url, max_retries=1).encode(["a"]).shape == (1, 12)
 
 
 def test_no_service_is_a_service_error():
@@ -140,12 +140,12 @@ def test_no_service_is_a_service_error():
     assert not Client("http://127.0.0.1:9").is_alive()
 
 
-def test_the_client_waits_until_a_service_is_ready(serving, language_model):
-    early = serving(None)
+def test_the_client_waits_until_a_service_is_ready(start_service, language_model):
+    starting = start_service(None)
     with pytest.raises(ServiceError, match="still being loaded"):
-        Client(early.url).wait_until_ready(0.1)
-    assert Client(early.url).is_alive()
-    assert not Client(early.url).is_ready()
-    threading.Timer(0.2, early.resources.open, [language_model]).start()
-    Client(early.url).wait_until_ready()
-    assert early.get_json("/ready")
+        Client(starting.url).wait_until_ready(0.1)
+    assert Client(starting.url).is_alive()
+    assert not Client(starting.url).is_ready()
+    threading.Timer(0.2, starting.resources.open, [language_model]).start()
+    Client(starting.url).wait_until_ready()
+    assert starting.get_json("/ready")

@@ -32,12 +32,12 @@ def test_requests_batches_and_seconds_are_counted():
     assert all(LINE.fullmatch(line) for line in page.splitlines() if not line.startswith("#"))
 
 
-def test_unknown_paths_are_counted_as_one_route_and_tasks_by_their_template(served):
-    served.get_json("/embed", {"texts": [["a"]]})
-    served.get_json("/predict/ner", {"texts": ["a"]})
-    served.get_error("/some/path")
-    served.get_error("/another")
-    status, headers, page = served.request("/metrics")
+def test_unknown_paths_are_counted_as_one_route_and_tasks_by_their_template(service):
+    service.get_json("/embed", {"texts": [["a"]]})
+    service.get_json("/predict/ner", {"texts": ["a"]})
+    service.get_error("/some/path")
+    service.get_error("/another")
+    status, headers, page = service.request("/metrics")
     assert (status, headers["Content-Type"].split(";")[0]) == (200, "text/plain")
     assert 'elmokit_requests_total{route="/embed",status="200"} 1.0\n' in page.decode()
     assert 'elmokit_requests_total{route="/predict/{task}",status="200"} 1.0\n' in page.decode()

@@ -9,13 +9,13 @@ import pytest
 from elmokit.server import uvicorn_server
 from waiting import wait_until
 
-FORM = {"texts": ["a"]}
+BODY = {"texts": ["a"]}
 
 
 @pytest.fixture(scope="module")
-def strict(serving, language_model):
+def limited_service(start_service, language_model):
     """A service with small limits."""
-    return serving(
+    return start_service(
         language_model,
         max_body_bytes=20_000,
         max_texts=3,
@@ -28,29 +28,29 @@ def strict(serving, language_model):
 
 
 @pytest.fixture(scope="module")
-def locked(serving, language_model):
+def protected_service(start_service, language_model):
     """A service that needs a token."""
-    return serving(language_model, token="sésame")
+    return start_service(language_model, token="sésame")
 
 
 @pytest.mark.parametrize("token", [None, "Bearer wrong", "Bearer s", "sésame", "Basic sésame"])
-def test_a_missing_or_wrong_token_is_401(locked, token):
+def test_a_missing_or_wrong_token_is_401(protected_service, token):
     headers = {} if token is None else {"Authorization": token.encode()}
-    for path, body in [("/encode", FORM), ("/metrics", None), ("/info", None)]:
-        status, found, answer = locked.request(path, body, headers=headers)
-        assert (status, found["WWW-Authenticate"]) == (401, "Bearer")
-        assert "the token is missing or wrong" in json.loads(answer)["error"]
+    for path, body in [("/encode", BODY), ("/metrics", None), ("/info", None)]:
+        status, response_headers, received = protected_service.request(path, body, headers=headers)
+        assert (status, response_headers["WWW-Authenticate"]) == (401, "Bearer")
+        assert "the token is missing or wrong" in json.loads(received)["error"]
 
 
-def test_the_token_is_accepted_and_health_needs_none(locked):
+def test_the_token_is_accepted_and_health_needs_none(protected_service):
     headers = {"Authorization": "Bearer sésame".encode()}
-    assert locked.get_json("/encode", FORM, headers=headers)
-    assert locked.get_json("/health")
-    assert locked.get_json("/ready")
+    assert protected_service.get_json("/encode", BODY, headers=headers)
+    assert protected_service.get_json("/health")
+    assert protected_service.get_json("/ready")
 
 
 @pytest.mark.parametrize(
-    ("path", "form", "says"),
+    ("path", "body", "expected_message"),
     [
         ("/encode", {"texts": ["x " * 10_000]}, "more than 20,000 bytes"),
         ("/encode", {"texts": ["x" * 1_000_000]}, "more than 20,000 bytes"),
@@ -62,114 +62,114 @@ def test_the_token_is_accepted_and_health_needs_none(locked):
         ("/fill", {"text": ["___"], "k": 200}, "takes 600 tokens"),
     ],
 )
-def test_a_request_beyond_a_limit_is_413(strict, path, form, says):
-    status, sentence = strict.get_error(path, form)
-    assert (status, says in sentence) == (413, True), sentence
+def test_a_request_beyond_a_limit_is_413(limited_service, path, body, expected_message):
+    status, message = limited_service.get_error(path, body)
+    assert (status, expected_message in message) == (413, True), message
 
 
-def test_ten_megabytes_are_read_to_the_end_and_refused(served):
-    status, sentence = served.get_error("/embed", {"texts": ["a" * 10_000_000]})
-    assert (status, "more than 1,048,576 bytes" in sentence) == (413, True)
-    connection = served.connect()  # and so are those that come without a length
+def test_ten_megabytes_are_read_to_the_end_and_refused(service):
+    status, message = service.get_error("/embed", {"texts": ["a" * 10_000_000]})
+    assert (status, "more than 1,048,576 bytes" in message) == (413, True)
+    connection = service.connect()  # and so are those that come without a length
     parts = (b"x" * 65536 for _ in range(160))
     connection.request("POST", "/embed", parts, encode_chunked=True)
     assert connection.getresponse().status == 413
     connection.close()
 
 
-def test_a_body_that_does_not_arrive_in_time_is_408(strict):
-    with strict.open_socket() as slow:
-        slow.sendall(b"POST /encode HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
+def test_a_body_that_does_not_arrive_in_time_is_408(limited_service):
+    with limited_service.open_socket() as connection:
+        connection.sendall(b"POST /encode HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
         started = time.monotonic()
-        assert strict.get_json("/encode", FORM)
+        assert limited_service.get_json("/encode", BODY)
         assert time.monotonic() - started < 0.9
-        assert slow.recv(100).startswith(b"HTTP/1.1 408 ")
+        assert connection.recv(100).startswith(b"HTTP/1.1 408 ")
 
 
-def test_the_number_of_open_requests_is_limited(strict):
-    slow = [strict.open_socket() for _ in range(4)]
-    for one in slow:
-        one.sendall(b"POST /encode HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
+def test_the_number_of_open_requests_is_limited(limited_service):
+    connections = [limited_service.open_socket() for _ in range(4)]
+    for connection in connections:
+        connection.sendall(b"POST /encode HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
     time.sleep(0.2)
-    status, sentence = strict.get_error("/encode", FORM)
-    assert (status, "4 requests are being answered" in sentence) == (429, True)
-    assert strict.get_json("/health")
-    for one in slow:
-        one.close()
-    wait_until(lambda: strict.request("/encode", FORM)[0] == 200)
+    status, message = limited_service.get_error("/encode", BODY)
+    assert (status, "4 requests are being answered" in message) == (429, True)
+    assert limited_service.get_json("/health")
+    for connection in connections:
+        connection.close()
+    wait_until(lambda: limited_service.request("/encode", BODY)[0] == 200)
 
 
 def _answered_embeds(service):
     return service.metric("elmokit_requests_total", route="/embed", status="200")
 
 
-def test_a_client_that_does_not_read_its_response_affects_nobody(serving, language_model):
-    generous = serving(language_model, timeout_seconds=1, max_response_bytes=2_000_000)
+def test_a_client_that_does_not_read_its_response_affects_nobody(start_service, language_model):
+    service = start_service(language_model, timeout_seconds=1, max_response_bytes=2_000_000)
     body = json.dumps({"texts": [[f"w{k}" for k in range(20)]] * 350}).encode()
-    with generous.open_socket(buffer=4096) as deaf:
-        deaf.sendall(
+    with service.open_socket(buffer=4096) as unread:
+        unread.sendall(
             b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n" % len(body) + body
         )
-        assert deaf.recv(12) == b"HTTP/1.1 200"
-        assert _answered_embeds(generous) == 0
-        assert generous.get_json("/encode", FORM)
-        status, sentence = generous.get_error("/embed", json.loads(body))
-        assert (status, "take most of 2,000,000 bytes" in sentence) == (429, True)
-        wait_until(
-            lambda: generous.metric("elmokit_requests_total", route="/embed", status="200") == 1
-        )
-    assert len(generous.get_json("/embed", json.loads(body))["sentences"]) == 350
+        assert unread.recv(12) == b"HTTP/1.1 200"
+        assert _answered_embeds(service) == 0
+        assert service.get_json("/encode", BODY)
+        status, message = service.get_error("/embed", json.loads(body))
+        assert (status, "take most of 2,000,000 bytes" in message) == (429, True)
+        wait_until(lambda: _answered_embeds(service) == 1)
+    assert len(service.get_json("/embed", json.loads(body))["sentences"]) == 350
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"GET /health HTTP/1.1\r\nHo", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /"]
+    "sent", [b"", b"GET /health HTTP/1.1\r\nHo", b"GET /health HTTP/1.1\r\nHost: x\r\n\r\nGET /"]
 )
-def test_a_connection_without_a_request_is_dropped(strict, said):
-    with strict.open_socket() as idle:
-        idle.sendall(said)
-        answer = b""
+def test_a_connection_without_a_request_is_dropped(limited_service, sent):
+    with limited_service.open_socket() as connection:
+        connection.sendall(sent)
+        received = b""
         with suppress(ConnectionResetError):
-            while part := idle.recv(1000):
-                answer += part
-    assert answer.startswith(b"HTTP/1.1 200 ") == (b"\r\n\r\n" in said)
+            while part := connection.recv(1000):
+                received += part
+    assert received.startswith(b"HTTP/1.1 200 ") == (b"\r\n\r\n" in sent)
 
 
-def test_idle_connections_do_not_block_the_service(serving, language_model, monkeypatch):
+def test_idle_connections_do_not_block_the_service(start_service, language_model, monkeypatch):
     monkeypatch.setattr(uvicorn_server, "_MAX_CONNECTIONS", 5)
-    small = serving(language_model, timeout_seconds=2)
-    idle = [small.open_socket() for _ in range(5)]
-    for one in idle:
-        one.sendall(b"GET /health HTTP/1.1\r\n")
-    wait_until(lambda: small.request("/health")[0] == 503)
-    wait_until(lambda: small.request("/health")[0] == 200)
-    for one in idle:
-        one.close()
+    service = start_service(language_model, timeout_seconds=2)
+    idle_connections = [service.open_socket() for _ in range(5)]
+    for connection in idle_connections:
+        connection.sendall(b"GET /health HTTP/1.1\r\n")
+    wait_until(lambda: service.request("/health")[0] == 503)
+    wait_until(lambda: service.request("/health")[0] == 200)
+    for connection in idle_connections:
+        connection.close()
 
 
-def test_a_client_that_reads_nothing_is_dropped_in_the_end(serving, language_model, monkeypatch):
-    monkeypatch.setattr(uvicorn_server, "_MAX_CONNECTIONS", 2)  # the one that asks is counted too
-    small = serving(language_model, timeout_seconds=1)
+def test_a_client_that_reads_nothing_is_dropped_in_the_end(
+    start_service, language_model, monkeypatch
+):
+    monkeypatch.setattr(uvicorn_server, "_MAX_CONNECTIONS", 2)  # that of the request is counted too
+    service = start_service(language_model, timeout_seconds=1)
     body = json.dumps({"texts": [[f"w{k}" for k in range(20)]] * 350}).encode()
-    with small.open_socket(buffer=4096) as deaf:
-        deaf.sendall(
+    with service.open_socket(buffer=4096) as unread:
+        unread.sendall(
             b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n" % len(body) + body
         )
-        assert deaf.recv(12) == b"HTTP/1.1 200"
-        assert small.request("/health")[0] == 503
-        wait_until(lambda: small.request("/health")[0] == 200)
+        assert unread.recv(12) == b"HTTP/1.1 200"
+        assert service.request("/health")[0] == 503
+        wait_until(lambda: service.request("/health")[0] == 200)
 
 
-def test_vectors_that_would_take_too_much_memory_are_refused(serving, language_model):
-    small = serving(language_model, max_response_bytes=1000)
-    assert small.get_json("/embed", {"texts": [["a"]], "layers": 0})
-    status, sentence = small.get_error("/embed", {"texts": [["a"] * 10]})
-    assert (status, "would take 1,728 bytes, the limit is 1,000" in sentence) == (413, True)
+def test_vectors_that_would_take_too_much_memory_are_refused(start_service, language_model):
+    service = start_service(language_model, max_response_bytes=1000)
+    assert service.get_json("/embed", {"texts": [["a"]], "layers": 0})
+    status, message = service.get_error("/embed", {"texts": [["a"] * 10]})
+    assert (status, "would take 1,728 bytes, the limit is 1,000" in message) == (413, True)
 
 
-def test_bytes_that_are_not_http_are_400(served):
-    with served.open_socket() as odd:
-        odd.sendall(b"\x16\x03\x01 hello\r\n\r\n")
-        assert odd.recv(100).startswith(b"HTTP/1.1 400 ")
-    assert served.get_json("/health")
+def test_bytes_that_are_not_http_are_400(service):
+    with service.open_socket() as connection:
+        connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+        assert connection.recv(100).startswith(b"HTTP/1.1 400 ")
+    assert service.get_json("/health")

@@ -16,31 +16,34 @@ TEXTS = ["word1 word2 cat. Word3!", ["word4", "a dog", "word5"], ""]
 SENTENCES = [["word1", "word2", "cat", "."], ["Word3", "!"], ["word4", "a dog", "word5"]]
 
 
-def test_embed_returns_the_bits_of_the_embedder(served, language_model):
-    found = served.get_json("/embed", {"texts": TEXTS})
-    assert found["layers"] == [0, 1, 2]
-    assert [sentence["words"] for sentence in found["sentences"]] == SENTENCES
-    assert [sentence["text_index"] for sentence in found["sentences"]] == [0, 0, 1]
-    for sentence, expected in zip(found["sentences"], language_model.embed(SENTENCES), strict=True):
+def test_embed_returns_the_bits_of_the_embedder(service, language_model):
+    response = service.get_json("/embed", {"texts": TEXTS})
+    assert response["layers"] == [0, 1, 2]
+    assert [sentence["words"] for sentence in response["sentences"]] == SENTENCES
+    assert [sentence["text_index"] for sentence in response["sentences"]] == [0, 0, 1]
+    vectors = language_model.embed(SENTENCES)
+    for sentence, expected in zip(response["sentences"], vectors, strict=True):
         np.testing.assert_array_equal(np.float32(sentence["vectors"]), expected)
 
 
 @pytest.mark.parametrize("layers", ["top", 0, -1, [2, 0], "mean", "sum", "concat"])
 @pytest.mark.parametrize("directions", ["both", "backward"])
-def test_embed_returns_layers_and_directions_as_npz(served, language_model, layers, directions):
-    form = {"texts": TEXTS, "layers": layers, "directions": directions}
-    status, headers, body = served.request("/embed", form, headers={"Accept": "application/x-npz"})
+def test_embed_returns_layers_and_directions_as_npz(service, language_model, layers, directions):
+    request = {"texts": TEXTS, "layers": layers, "directions": directions}
+    status, headers, body = service.request(
+        "/embed", request, headers={"Accept": "application/x-npz"}
+    )
     assert (status, headers["Content-Type"]) == (200, "application/x-npz")
     arrays = np.load(io.BytesIO(body), allow_pickle=False)
     assert json.loads(arrays["sentences.json"]) == {"words": SENTENCES, "text_indices": [0, 0, 1]}
     expected = language_model.embed(SENTENCES, layers=layers, directions=directions)
-    for place, array in enumerate(expected):
-        np.testing.assert_array_equal(arrays[str(place)], array)
+    for index, array in enumerate(expected):
+        np.testing.assert_array_equal(arrays[str(index)], array)
 
 
-def test_a_long_sentence_is_sent_in_chunks(served, language_model):
-    words = [f"w{place}" for place in range(4000)]  # 144,000 numbers
-    (sentence,) = served.get_json("/embed", {"texts": [words]})["sentences"]
+def test_a_long_sentence_is_sent_in_chunks(service, language_model):
+    words = [f"w{index}" for index in range(4000)]  # 144,000 numbers
+    (sentence,) = service.get_json("/embed", {"texts": [words]})["sentences"]
     (expected,) = language_model.embed([words])
     np.testing.assert_array_equal(np.float32(sentence["vectors"]), expected)
 
@@ -56,31 +59,33 @@ def test_a_long_sentence_is_sent_in_chunks(served, language_model):
         ([0, 2], "mean"),
     ],
 )
-def test_encode_returns_one_vector_per_text_and_layer(served, language_model, layers, pooling):
-    form = {"texts": TEXTS, "layers": layers, "pooling": pooling}
+def test_encode_returns_one_vector_per_text_and_layer(service, language_model, layers, pooling):
+    request = {"texts": TEXTS, "layers": layers, "pooling": pooling}
     expected = language_model.encode(TEXTS, layers=layers, pooling=pooling)
-    found = served.get_json("/encode", form)["vectors"]
-    np.testing.assert_array_equal(np.float32(found), expected)
-    _, headers, body = served.request("/encode", form, headers={"Accept": "application/x-npy, */*"})
+    vectors = service.get_json("/encode", request)["vectors"]
+    np.testing.assert_array_equal(np.float32(vectors), expected)
+    _, headers, body = service.request(
+        "/encode", request, headers={"Accept": "application/x-npy, */*"}
+    )
     assert headers["Content-Type"] == "application/x-npy"
     np.testing.assert_array_equal(np.load(io.BytesIO(body)), expected)
 
 
-def test_a_word_may_contain_spaces(served):
-    (sentence,) = served.get_json("/embed", {"texts": [["a dog"]], "layers": 0})["sentences"]
+def test_a_word_may_contain_spaces(service):
+    (sentence,) = service.get_json("/embed", {"texts": [["a dog"]], "layers": 0})["sentences"]
     assert (sentence["words"], len(sentence["vectors"][0])) == (["a dog"], 1)
-    assert served.get_json("/score", {"texts": [["a dog"]]})["perplexity"]["words"] == 1
+    assert service.get_json("/score", {"texts": [["a dog"]]})["perplexity"]["words"] == 1
 
 
-def test_no_texts_give_empty_responses(served):
-    assert served.get_json("/embed", {"texts": []}) == {"layers": [0, 1, 2], "sentences": []}
-    assert served.get_json("/encode", {"texts": []}) == {"vectors": []}
-    assert served.get_json("/encode", {"texts": ["", []]})["vectors"] == [[0.0] * 12] * 2
-    assert served.get_json("/score", {"texts": [""]}) == {"perplexity": None, "sentences": []}
+def test_no_texts_give_empty_responses(service):
+    assert service.get_json("/embed", {"texts": []}) == {"layers": [0, 1, 2], "sentences": []}
+    assert service.get_json("/encode", {"texts": []}) == {"vectors": []}
+    assert service.get_json("/encode", {"texts": ["", []]})["vectors"] == [[0.0] * 12] * 2
+    assert service.get_json("/score", {"texts": [""]}) == {"perplexity": None, "sentences": []}
 
 
-def test_score_returns_perplexity_and_the_log_probability_of_each_word(served, language_model):
-    found = served.get_json("/score", {"texts": TEXTS})
+def test_score_returns_perplexity_and_the_log_probability_of_each_word(service, language_model):
+    response = service.get_json("/score", {"texts": TEXTS})
     expected = language_model.perplexity(TEXTS)
     for name in (
         "forward",
@@ -91,8 +96,8 @@ def test_score_returns_perplexity_and_the_log_probability_of_each_word(served, l
         "unknown",
         "predictions",
     ):
-        assert found["perplexity"][name] == pytest.approx(getattr(expected, name))
-    for sentence, score in zip(found["sentences"], language_model.score(TEXTS), strict=True):
+        assert response["perplexity"][name] == pytest.approx(getattr(expected, name))
+    for sentence, score in zip(response["sentences"], language_model.score(TEXTS), strict=True):
         assert tuple(sentence["words"]) == score.words
         assert sentence["perplexity"] == pytest.approx(score.perplexity)
         np.testing.assert_allclose(sentence["forward"], score.forward)
@@ -100,25 +105,25 @@ def test_score_returns_perplexity_and_the_log_probability_of_each_word(served, l
 
 
 @pytest.mark.parametrize("text", ["word1. word2", ["word1", "."], ""])
-def test_next_returns_the_words_after_a_text_or_before_it(served, language_model, text):
-    found = served.get_json("/next", {"text": text, "k": 3})
-    assert found["predictions"] == [
-        guess._asdict() for guess in language_model.next_words(text, k=3)
+def test_next_returns_the_words_after_a_text_or_before_it(service, language_model, text):
+    response = service.get_json("/next", {"text": text, "k": 3})
+    assert response["predictions"] == [
+        prediction._asdict() for prediction in language_model.next_words(text, k=3)
     ]
-    found = served.get_json("/next", {"text": text, "previous": True, "special_tokens": True})
+    response = service.get_json("/next", {"text": text, "previous": True, "special_tokens": True})
     expected = language_model.previous_words(text, special_tokens=True)
-    assert found["predictions"] == [guess._asdict() for guess in expected]
+    assert response["predictions"] == [prediction._asdict() for prediction in expected]
 
 
 @pytest.mark.parametrize("text", ["word1 ___ word2", ["___", "word3", "___"]])
-def test_fill_returns_words_for_each_gap(served, language_model, text):
-    found = served.get_json("/fill", {"text": text, "k": 2})
+def test_fill_returns_words_for_each_gap(service, language_model, text):
+    response = service.get_json("/fill", {"text": text, "k": 2})
     expected = language_model.fill(text, k=2)
-    assert found["gaps"] == [[guess._asdict() for guess in gap] for gap in expected]
+    assert response["gaps"] == [[prediction._asdict() for prediction in gap] for gap in expected]
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "status", "says"),
+    ("path", "body", "status", "expected_message"),
     [
         ("/embed", b"", 422, "the body is empty"),
         ("/embed", b"{", 400, "the body is not JSON: Expecting property name"),
@@ -156,9 +161,9 @@ def test_fill_returns_words_for_each_gap(served, language_model, text):
         ("/fill", {"text": "a"}, 422, "has no gap"),
     ],
 )
-def test_a_mistake_is_explained_in_one_sentence(served, path, body, status, says):
-    found, sentence = served.get_error(path, body)
-    assert (found, says in sentence) == (status, True), sentence
+def test_a_mistake_is_explained_in_one_sentence(service, path, body, status, expected_message):
+    actual_status, message = service.get_error(path, body)
+    assert (actual_status, expected_message in message) == (status, True), message
 
 
 @pytest.mark.parametrize(
@@ -172,25 +177,25 @@ def test_a_mistake_is_explained_in_one_sentence(served, path, body, status, says
         ("/embed", {"body": {"texts": []}, "headers": {"Content-Type": "text/plain"}}, 400),
     ],
 )
-def test_a_wrong_path_method_or_media_type_is_an_error_too(served, path, settings, status):
-    assert served.get_error(path, **settings)[0] == status
+def test_a_wrong_path_method_or_media_type_is_an_error_too(service, path, settings, status):
+    assert service.get_error(path, **settings)[0] == status
 
 
-def test_a_model_without_a_softmax_embeds_and_says_what_it_lacks(serving, tmp_path_factory):
+def test_a_model_without_a_softmax_embeds_and_says_what_it_lacks(start_service, tmp_path_factory):
     folder = make_folder(tmp_path_factory.mktemp("vectors"), directions=1)
-    bare = serving(elmokit.load(folder, threads=1))
-    assert len(bare.get_json("/encode", {"texts": ["a"]})["vectors"][0]) == 6
-    for path, form in [
+    service = start_service(elmokit.load(folder, threads=1))
+    assert len(service.get_json("/encode", {"texts": ["a"]})["vectors"][0]) == 6
+    for path, body in [
         ("/next", {"text": "a"}), ("/fill", {"text": "___"}), ("/score", {"texts": ["a"]}),
     ]:  # fmt: skip
-        status, sentence = bare.get_error(path, form)
-        assert (status, "the model has no softmax" in sentence) == (422, True)
-    status, sentence = bare.get_error("/embed", {"texts": ["a"], "directions": "backward"})
-    assert (status, "the model has forward" in sentence) == (422, True)
+        status, message = service.get_error(path, body)
+        assert (status, "the model has no softmax" in message) == (422, True)
+    status, message = service.get_error("/embed", {"texts": ["a"], "directions": "backward"})
+    assert (status, "the model has forward" in message) == (422, True)
 
 
-def test_the_examples_of_the_schema_are_answered(served):
-    schema = served.get_json("/openapi.json")
+def test_the_examples_of_the_schema_are_answered(service):
+    schema = service.get_json("/openapi.json")
     paths = schema["paths"]
     assert set(paths) == {
         "/embed", "/encode", "/score", "/next", "/fill", "/contexts", "/similarity",
@@ -199,11 +204,11 @@ def test_the_examples_of_the_schema_are_answered(served):
     for path, methods in paths.items():
         if "post" not in methods:
             continue
-        answer = served.get_json(
+        response = service.get_json(
             path.replace("{task}", "ner"), _example(schema, methods["post"]["requestBody"])
         )
         documented = _example(schema, methods["post"]["responses"]["200"])
-        assert _shape(answer) == _shape(documented), path
+        assert _shape(response) == _shape(documented), path
 
 
 def _example(schema, content):
@@ -220,16 +225,16 @@ def _shape(value):
     return [_shape(part) for part in value[:1]] if isinstance(value, list) else type(value)
 
 
-def test_the_schema_describes_each_pooling(served):
-    schema = served.get_json("/openapi.json")["components"]["schemas"]["EncodeRequest"]
+def test_the_schema_describes_each_pooling(service):
+    schema = service.get_json("/openapi.json")["components"]["schemas"]["EncodeRequest"]
     pooling = schema["properties"]["pooling"]
     assert pooling["enum"] == [*POOLINGS]
     for name, registered in POOLINGS.items():
         assert f"`{name}`: {registered.description}" in pooling["description"]
 
 
-def test_info_describes_the_model_and_the_service(served, language_model):
-    info = served.get_json("/info")
+def test_info_describes_the_model_and_the_service(service, language_model):
+    info = service.get_json("/info")
     assert info["fingerprint"] == language_model.pretrained.fingerprint()
     assert (info["layers"], info["dim"]) == (language_model.num_layers, language_model.dim)
     parameters = language_model.pretrained.model.parameters()
@@ -239,29 +244,33 @@ def test_info_describes_the_model_and_the_service(served, language_model):
     assert (info["index"], info["softmax_words"] > 0) == ("sentences", True)
 
 
-def test_a_trained_head_predicts_as_it_does_in_python(served, task_folder):
+def test_a_trained_head_predicts_as_it_does_in_python(service, task_folder):
     texts = ["Ada lived in London .", "No name here ."]
     expected = load_task(task_folder).predict_json(texts)
-    assert served.get_json("/predict/ner", {"texts": texts}) == {
+    assert service.get_json("/predict/ner", {"texts": texts}) == {
         "task": "ner",
         "predictions": json.loads(json.dumps(expected)),
     }
 
 
-def test_an_unknown_task_is_refused_with_those_that_are_served(served, serving, language_model):
-    status, message = served.get_error("/predict/pos", {"texts": ["a"]})
+def test_an_unknown_task_is_refused_with_those_that_are_served(
+    service, start_service, language_model
+):
+    status, message = service.get_error("/predict/pos", {"texts": ["a"]})
     assert (status, "task is 'pos', but this service has ner" in message) == (422, True)
-    without = serving(language_model)
+    without = start_service(language_model)
     assert "has none; start it with elmo serve" in without.get_error("/predict/x", {"texts": []})[1]
 
 
-def test_docs_show_the_schema_and_load_nothing_from_elsewhere(served, serving, language_model):
-    status, headers, page = served.request("/docs")
+def test_docs_show_the_schema_and_load_nothing_from_elsewhere(
+    service, start_service, language_model
+):
+    status, headers, page = service.request("/docs")
     assert (status, headers["Content-Type"].split(";")[0]) == (200, "text/html")
     assert b"https://" not in page
     for path in re.findall(rb'(?:href|src)="(/[^"]+)"', page):
-        assert served.request(path.decode())[0] == 200
-    protected = serving(language_model, token="secret")
+        assert service.request(path.decode())[0] == 200
+    protected = start_service(language_model, token="secret")
     assert protected.request("/docs")[0] == 200
     schema = protected.get_json("/openapi.json")
     assert schema["components"]["securitySchemes"]["token"]["scheme"] == "bearer"

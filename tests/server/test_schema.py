@@ -14,9 +14,11 @@ schemathesis = pytest.importorskip(
     ("mode", "method", "routes"),
     [("positive", "GET", 5), ("positive", "POST", 9), ("negative", "POST", 9)],
 )
-def test_requests_and_responses_follow_the_schema(served, mode, method, routes):
-    schema = schemathesis.openapi.from_url(f"{served.url}/openapi.json")
-    operations = [found.ok() for found in schema.include(method=method).get_all_operations()]
+def test_requests_and_responses_follow_the_schema(service, mode, method, routes):
+    schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
+    operations = [
+        operation.ok() for operation in schema.include(method=method).get_all_operations()
+    ]
     assert len(operations) == routes
     for operation in operations:
         _try(operation, schemathesis.GenerationMode(mode))

@@ -18,54 +18,58 @@ from waiting import wait_until
 QUERY = {"query": "a painter of landscapes", "k": 3}
 
 
-def test_the_sample_is_searched_and_highlighted(serving, language_model):
-    served = serving(language_model, index=sample_index(language_model))
-    found = served.get_json("/search", {"query": "The soup needs more pepper and a little lemon."})
-    assert found["results"][0]["words"][:2] == ["The", "soup"]
-    assert found["results"][0]["highlighted"]
-    assert {passage["file"] for passage in found["results"]} == {"sample.txt"}
+def test_the_sample_is_searched_and_highlighted(start_service, language_model):
+    service = start_service(language_model, index=sample_index(language_model))
+    response = service.get_json(
+        "/search", {"query": "The soup needs more pepper and a little lemon."}
+    )
+    assert response["results"][0]["words"][:2] == ["The", "soup"]
+    assert response["results"][0]["highlighted"]
+    assert {passage["file"] for passage in response["results"]} == {"sample.txt"}
 
 
-def test_the_tokens_of_a_search_are_counted(serving, language_model, tmp_path):
+def test_the_tokens_of_a_search_are_counted(start_service, language_model, tmp_path):
     (tmp_path / "text.txt").write_text("a b c d e f g h\na b c d\n" + "a " * 50)
     text = [str(tmp_path / "text.txt")]
     with Index.build(tmp_path / "i", text, language_model, layers="mean") as index:
-        served = serving(language_model, index=index, max_tokens=30, tokens_per_batch=30)
+        service = start_service(language_model, index=index, max_tokens=30, tokens_per_batch=30)
         with ThreadPoolExecutor(3) as pool:
-            with served.held():
-                before = served.metric("elmokit_tokens_total")
-                waiting = [
-                    pool.submit(served.get_json, "/search", {"query": "a b c d"}) for _ in "123"
+            with service.model_busy():
+                before = service.metric("elmokit_tokens_total")
+                futures = [
+                    pool.submit(service.get_json, "/search", {"query": "a b c d"}) for _ in "123"
                 ]
-                wait_until(lambda: served.batcher.num_waiting == 4)
-            found = [answer.result()["results"] for answer in waiting]
-    assert [[len(p["words"]) for p in one] for one in found] == [[4, 8, 50]] * 3
-    assert all(one[0]["highlighted"] and not one[2]["highlighted"] for one in found)
+                wait_until(lambda: service.batcher.num_waiting == 4)
+            responses = [future.result()["results"] for future in futures]
+    for results in responses:
+        assert [len(result["words"]) for result in results] == [4, 8, 50]
+        assert results[0]["highlighted"]
+        assert not results[2]["highlighted"]
     # Each query is read alone, then with the two passages that are not too long, and their marks.
-    assert served.metric("elmokit_tokens_total") - before == 3 * (6 + 6 + 10 + 6)
+    assert service.metric("elmokit_tokens_total") - before == 3 * (6 + 6 + 10 + 6)
 
 
 def test_a_database_that_is_gone_is_503_until_it_is_back(
-    serving, language_model, postgres, tmp_path
+    start_service, language_model, postgres, tmp_path
 ):
     (tmp_path / "text.txt").write_text("A bank lent money .\nThe bank of a river .\n")
-    url = postgres.address("served")
+    url = postgres.address("searched")
     with Index.build(url, [str(tmp_path / "text.txt")], language_model) as index:
-        served = serving(language_model, index=index)
-        before = served.get_json("/search", QUERY)
+        service = start_service(language_model, index=index)
+        before = service.get_json("/search", QUERY)
         assert len(before["results"]) == 2
         with postgres.away():
-            status, headers, _ = served.request("/search", QUERY)
+            status, headers, _ = service.request("/search", QUERY)
             assert (status, headers["Retry-After"]) == (503, "1")
-            assert "the database does not answer" in served.get_error("/search", QUERY)[1]
+            assert "the database does not answer" in service.get_error("/search", QUERY)[1]
             with pytest.raises(ServiceError, match="the database does not answer"):
-                Client(served.url, max_retries=1, max_wait=0.01).search("a bank")
-            assert served.request("/encode", {"texts": ["a"]})[0] == 200
-            assert served.request("/ready")[0] == 200
-        assert served.get_json("/search", QUERY) == before
+                Client(service.url, max_retries=1, max_wait=0.01).search("a bank")
+            assert service.request("/encode", {"texts": ["a"]})[0] == 200
+            assert service.request("/ready")[0] == 200
+        assert service.get_json("/search", QUERY) == before
 
 
-def test_a_rebuilt_index_is_reopened(serving, language_model, postgres, tmp_path):
+def test_a_rebuilt_index_is_reopened(start_service, language_model, postgres, tmp_path):
     text, url = tmp_path / "text.txt", postgres.address("rebuilt")
 
     def build(*lines):
@@ -75,28 +79,28 @@ def test_a_rebuilt_index_is_reopened(serving, language_model, postgres, tmp_path
 
     build("A bank lent money .", "The bank of a river .")
     open_index = partial(Index.open, url, language_model)
-    served = serving(language_model, index=open_index(), open_index=open_index)
-    with closing(served.resources):
-        assert len(served.get_json("/search", QUERY)["results"]) == 2
+    service = start_service(language_model, index=open_index(), open_index=open_index)
+    with closing(service.resources):
+        assert len(service.get_json("/search", QUERY)["results"]) == 2
         build("A painter of landscapes .", "Two owls .", "No bank .")
         with ThreadPoolExecutor(4) as pool:
-            for found in pool.map(served.get_json, ["/search"] * 4, [QUERY] * 4):
-                assert found["results"][0]["text"] == "A painter of landscapes ."
+            for response in pool.map(service.get_json, ["/search"] * 4, [QUERY] * 4):
+                assert response["results"][0]["text"] == "A painter of landscapes ."
         postgres.run(f"DROP SCHEMA {PostgresAddress.from_url(url).schema} CASCADE")
-        status, headers, body = served.request("/search", QUERY)
+        status, headers, body = service.request("/search", QUERY)
         assert (status, headers["Retry-After"]) == (503, "1")
         assert "no index there; build one first" in json.loads(body)["error"]
         build("A painter .")
-        assert len(served.get_json("/search", QUERY)["results"]) == 1
+        assert len(service.get_json("/search", QUERY)["results"]) == 1
 
 
-def test_a_result_has_all_that_the_index_stores(serving, language_model, tmp_path):
+def test_a_result_has_all_that_the_index_stores(start_service, language_model, tmp_path):
     (tmp_path / "text.txt").write_text("A bank lent. A painter painted.\n")
     with Index.build(tmp_path / "i", [str(tmp_path / "text.txt")], language_model) as index:
-        served = serving(language_model, index=index)
-        (found,) = served.get_json("/search", {"query": "A painter painted.", "k": 1})["results"]
+        service = start_service(language_model, index=index)
+        (result,) = service.get_json("/search", {"query": "A painter painted.", "k": 1})["results"]
     file = str(tmp_path / "text.txt")
-    assert found == {
+    assert result == {
         "id": 2, "score": pytest.approx(1, abs=1e-3), "text": "A painter painted.",
         "words": ["A", "painter", "painted", "."], "highlighted": [1, 2],
         "file": file, "line": 1, "start": 13, "end": 31,
@@ -104,35 +108,35 @@ def test_a_result_has_all_that_the_index_stores(serving, language_model, tmp_pat
 
 
 @pytest.fixture
-def uses(serving, language_model, tmp_path):
+def word_index_service(start_service, language_model, tmp_path):
     """A service with an index of words, and that index."""
     (tmp_path / "text.txt").write_text("A bank lent money .\nThe Bank of a river .\nMy money .\n")
     with Index.build(
         tmp_path / "i", [str(tmp_path / "text.txt")], language_model, unit="words"
     ) as index:
-        yield serving(language_model, index=index), index
+        yield start_service(language_model, index=index), index
 
 
-def test_occurrences_of_a_word_are_found_by_its_occurrence_in_the_query(uses):
-    served, index = uses
-    asked = {"query": "The Bank of a river .", "word": "bank"}
-    found = served.get_json("/search", asked)["results"]
-    assert [(use["line"], use["highlighted"]) for use in found] == [(2, [1]), (1, [1])]
-    assert [use["words"][1] for use in found] == ["Bank", "bank"]
-    assert [use["score"] for use in found] == [
-        pytest.approx(hit.score, abs=1e-5) for hit in index.search_word("bank", asked["query"])
+def test_occurrences_of_a_word_are_found_by_its_occurrence_in_the_query(word_index_service):
+    service, index = word_index_service
+    body = {"query": "The Bank of a river .", "word": "bank"}
+    results = service.get_json("/search", body)["results"]
+    assert [(result["line"], result["highlighted"]) for result in results] == [(2, [1]), (1, [1])]
+    assert [result["words"][1] for result in results] == ["Bank", "bank"]
+    assert [result["score"] for result in results] == [
+        pytest.approx(hit.score, abs=1e-5) for hit in index.search_word("bank", body["query"])
     ]
-    others = served.get_json("/search", asked | {"any_word": True, "k": 8})["results"]
-    expected = index.search_word("bank", asked["query"], k=8, any_word=True)
-    assert [(use["id"], use["highlighted"]) for use in others] == [
+    any_word_results = service.get_json("/search", body | {"any_word": True, "k": 8})["results"]
+    expected = index.search_word("bank", body["query"], k=8, any_word=True)
+    assert [(result["id"], result["highlighted"]) for result in any_word_results] == [
         (hit.passage.id, [hit.passage.word_index]) for hit in expected
     ]
-    mine = Client(served.url).search("My money .", word="money", k=2)
-    assert [use.line for use in mine] == [3, 1]
+    money_results = Client(service.url).search("My money .", word="money", k=2)
+    assert [result.line for result in money_results] == [3, 1]
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "expected_message"),
     [
         ({}, "{name}: an index of words; give a word of the text"),
         ({"any_word": True}, "any_word was given without a word"),
@@ -146,23 +150,23 @@ def test_occurrences_of_a_word_are_found_by_its_occurrence_in_the_query(uses):
         ),
     ],
 )
-def test_a_word_that_cannot_be_searched_is_refused(uses, change, says):
-    served, index = uses
-    status, sentence = served.get_error("/search", {"query": "a painter"} | change)
-    says = says.format(name=index.name)
-    assert (status, sentence[: len(says)]) == (422, says)
+def test_a_word_that_cannot_be_searched_is_refused(word_index_service, change, expected_message):
+    service, index = word_index_service
+    status, message = service.get_error("/search", {"query": "a painter"} | change)
+    expected_message = expected_message.format(name=index.name)
+    assert (status, message[: len(expected_message)]) == (422, expected_message)
 
 
-def test_an_index_of_passages_has_no_words(served):
-    status, sentence = served.get_error("/search", {"query": "a bank", "word": "bank"})
-    assert (status, "searching for a word needs one of words" in sentence) == (422, True)
+def test_an_index_of_passages_has_no_words(service):
+    status, message = service.get_error("/search", {"query": "a bank", "word": "bank"})
+    assert (status, "searching for a word needs one of words" in message) == (422, True)
 
 
-def test_a_search_that_hangs_blocks_no_other_request(serving, language_model):
-    hanging, release = threading.Event(), threading.Event()
+def test_a_search_that_hangs_blocks_no_other_request(start_service, language_model):
+    hanging, release_model = threading.Event(), threading.Event()
 
     class Hanging:
-        """A store that does not answer until it is told to."""
+        """A store that does not answer until it is released."""
 
         def __init__(self, store):
             self._store = store
@@ -172,17 +176,17 @@ def test_a_search_that_hangs_blocks_no_other_request(serving, language_model):
 
         def nearest(self, query, k):
             hanging.set()
-            assert release.wait(20)
+            assert release_model.wait(20)
             return self._store.nearest(query, k)
 
     index = sample_index(language_model)
     index.store = Hanging(index.store)
-    served = serving(language_model, index=index, timeout_seconds=1)
+    service = start_service(language_model, index=index, timeout_seconds=1)
     try:
-        status, sentence = served.get_error("/search", QUERY)
-        assert (status, sentence[:26]) == (503, "no answer within 1 seconds")
+        status, message = service.get_error("/search", QUERY)
+        assert (status, message[:26]) == (503, "no answer within 1 seconds")
         assert hanging.is_set()
-        assert served.request("/encode", {"texts": ["a"]})[0] == 200
+        assert service.request("/encode", {"texts": ["a"]})[0] == 200
     finally:
-        release.set()
-    assert len(served.get_json("/search", QUERY)["results"]) == 3
+        release_model.set()
+    assert len(service.get_json("/search", QUERY)["results"]) == 3

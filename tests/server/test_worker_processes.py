@@ -31,28 +31,28 @@ def worker_pool(language_model):
 
 
 @pytest.fixture
-def single(language_model):
+def single_worker(language_model):
     """A pool of one worker, and that worker."""
     with closing(WorkerPool(language_model, 1, timeout_seconds=2)) as worker_pool:
         yield worker_pool, worker_pool.workers[0]
 
 
 @pytest.fixture(scope="module")
-def shared(serving, language_model, worker_pool):
-    return serving(language_model, worker_pool=worker_pool)
+def shared_service(start_service, language_model, worker_pool):
+    return start_service(language_model, worker_pool=worker_pool)
 
 
-def test_answers_have_the_bits_of_the_model_itself(shared, language_model):
-    with shared.held():  # the model in this process is busy
-        told = shared.get_json("/embed", {"texts": SENTENCES})["sentences"]
-        scored = shared.get_json("/score", {"texts": [SENTENCES[1]]})["sentences"][0]
-        guessed = shared.get_json("/next", {"text": "word1", "k": 2})["predictions"]
-        filled = shared.get_json("/fill", {"text": "word1 ___", "k": 2})["gaps"]
-    for found, expected in zip(told, language_model.embed(SENTENCES), strict=True):
-        np.testing.assert_array_equal(np.float32(found["vectors"]), expected)
+def test_responses_have_the_bits_of_the_model_itself(shared_service, language_model):
+    with shared_service.model_busy():  # the model in this process is busy
+        embedded = shared_service.get_json("/embed", {"texts": SENTENCES})["sentences"]
+        scored = shared_service.get_json("/score", {"texts": [SENTENCES[1]]})["sentences"][0]
+        predicted = shared_service.get_json("/next", {"text": "word1", "k": 2})["predictions"]
+        filled = shared_service.get_json("/fill", {"text": "word1 ___", "k": 2})["gaps"]
+    for sentence, expected in zip(embedded, language_model.embed(SENTENCES), strict=True):
+        np.testing.assert_array_equal(np.float32(sentence["vectors"]), expected)
     (score,) = language_model.score([SENTENCES[1]])
     np.testing.assert_allclose(scored["forward"], score.forward, rtol=1e-6)
-    assert guessed[0]["word"] == language_model.next_words("word1", k=2)[0].word
+    assert predicted[0]["word"] == language_model.next_words("word1", k=2)[0].word
     assert filled[0][0]["word"] == language_model.fill("word1 ___", k=2)[0][0].word
 
 
@@ -73,8 +73,8 @@ def _taken(queue):
     return [call.num_tokens for _, call in queue.take_batch(35)]
 
 
-def test_a_worker_that_dies_while_idle_is_replaced_unnoticed(single):
-    _, worker = single
+def test_a_worker_that_dies_while_idle_is_replaced_unnoticed(single_worker):
+    _, worker = single_worker
     (before,) = worker.run_calls([CALL])
     first = worker.pid
     os.kill(first, signal.SIGKILL)
@@ -84,8 +84,8 @@ def test_a_worker_that_dies_while_idle_is_replaced_unnoticed(single):
     np.testing.assert_array_equal(after[0].forward, before[0].forward)
 
 
-def test_a_worker_that_dies_while_it_computes_is_replaced_for_the_next_batch(single, caplog):
-    _, worker = single
+def test_a_worker_that_dies_while_it_computes_is_replaced_for_the_next_batch(single_worker, caplog):
+    _, worker = single_worker
     (error,) = worker.run_calls([ModelCall(_die, None, 3)])
     assert (error.status, error.retry_after) == (503, 1)
     assert "is given up" in caplog.text
@@ -93,35 +93,35 @@ def test_a_worker_that_dies_while_it_computes_is_replaced_for_the_next_batch(sin
     assert after[0].words
 
 
-def test_a_worker_that_hangs_is_killed(single):
-    _, worker = single
-    stuck = worker.pid
+def test_a_worker_that_hangs_is_killed(single_worker):
+    _, worker = single_worker
+    hanging_pid = worker.pid
     (error,) = worker.run_calls([ModelCall(_hang, None, 3)])
     assert error.status == 503
-    wait_until(lambda: not is_running(stuck))
+    wait_until(lambda: not is_running(hanging_pid))
     (after,) = worker.run_calls([CALL])
     assert after[0].words
 
 
-def test_a_worker_that_hangs_in_the_middle_of_a_reply_is_killed(single):
-    _, worker = single
+def test_a_worker_that_hangs_in_the_middle_of_a_reply_is_killed(single_worker):
+    _, worker = single_worker
     (error,) = worker.run_calls([ModelCall(_send_half, None, 3)])
     assert error.status == 503
     assert worker.run_calls([CALL])[0][0].words
 
 
-def test_without_the_root_requests_are_503_and_the_service_lives_on(serving, language_model):
+def test_without_the_root_requests_are_503_and_the_service_lives_on(start_service, language_model):
     with closing(WorkerPool(language_model, 2, timeout_seconds=2)) as worker_pool:
-        service = serving(language_model, worker_pool=worker_pool)
+        service = start_service(language_model, worker_pool=worker_pool)
         os.kill(worker_pool._root_pid, signal.SIGKILL)  # workers die with it
         wait_until(lambda: not any(is_running(worker.pid) for worker in worker_pool.workers))
-        status, sentence = service.get_error("/encode", {"texts": [["a"]]})
-        assert (status, "has ended" in sentence) == (503, True)
+        status, message = service.get_error("/encode", {"texts": [["a"]]})
+        assert (status, "has ended" in message) == (503, True)
         assert service.get_json("/health")
 
 
-def test_where_no_process_can_be_started_the_next_batch_tries_again(single, monkeypatch):
-    worker_pool, worker = single
+def test_where_no_process_can_be_started_the_next_batch_tries_again(single_worker, monkeypatch):
+    worker_pool, worker = single_worker
     worker.run_calls([ModelCall(_die, None, 3)])
     with monkeypatch.context() as patched:
         patched.setattr(worker_pool, "start_process", _no_memory)
@@ -129,9 +129,9 @@ def test_where_no_process_can_be_started_the_next_batch_tries_again(single, monk
     assert worker.run_calls([CALL])[0][0].words
 
 
-def test_a_service_goes_on_when_its_only_process_ends(serving, language_model, single):
-    worker_pool, worker = single
-    service = serving(language_model, worker_pool=worker_pool)
+def test_a_service_goes_on_when_its_only_process_ends(start_service, language_model, single_worker):
+    worker_pool, worker = single_worker
+    service = start_service(language_model, worker_pool=worker_pool)
     assert service.get_json("/encode", {"texts": [["a"]]})
     worker._connection.close()  # as if it had died in the middle of a reply
     assert service.get_json("/encode", {"texts": [["a"]]})
@@ -148,8 +148,8 @@ def test_a_closed_pool_leaves_no_process(language_model):
 def test_a_call_that_fails_says_why(language_model, worker_pool):
     good = embed_call(language_model, [["a"]], "all", "both")
     bad = ModelCall(_fail, None, 3)
-    found, error = worker_pool.workers[0].run_calls([good, bad])
-    assert found[0].shape == (3, 1, language_model.dim)
+    vectors, error = worker_pool.workers[0].run_calls([good, bad])
+    assert vectors[0].shape == (3, 1, language_model.dim)
     assert "ZeroDivisionError" in str(error)
 
 
@@ -163,10 +163,10 @@ def _die(embedder, argument):
 
 def _send_half(embedder, argument):
     """Announce a long reply and send its beginning."""
-    (own,) = [
+    (connection,) = [
         fd for fd in range(3, 64) if os.path.realpath(f"/proc/self/fd/{fd}").find("socket:") > 0
     ]
-    os.write(own, struct.pack("!i", 4096) + b"half")
+    os.write(connection, struct.pack("!i", 4096) + b"half")
     time.sleep(600)
 
 
@@ -183,18 +183,18 @@ def _no_memory(seconds):
     [errors.InputError("why"), errors.ServiceError("why", status=503, retry_after=2)],
 )
 def test_errors_can_be_pickled(error):
-    found = pickle.loads(pickle.dumps(error))
-    assert (type(found), str(found), vars(found)) == (type(error), "why", vars(error))
+    unpickled = pickle.loads(pickle.dumps(error))
+    assert (type(unpickled), str(unpickled), vars(unpickled)) == (type(error), "why", vars(error))
 
 
-def test_connections_open_when_workers_start_still_end(serving, language_model):
-    service = serving(None)
-    with service.open_socket() as early:
-        early.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert early.recv(1000)
+def test_connections_open_when_workers_start_still_end(start_service, language_model):
+    service = start_service(None)
+    with service.open_socket() as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert connection.recv(1000)
         with closing(WorkerPool(language_model, 1)):
-            early.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            assert b"alive" in b"".join(iter(lambda: early.recv(1000), b""))  # until the end
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert b"alive" in b"".join(iter(lambda: connection.recv(1000), b""))  # until the end
 
 
 def test_a_gpu_is_used_by_one_process():
