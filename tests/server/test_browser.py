@@ -289,7 +289,7 @@ def test_occurrences_of_a_word_of_the_query_are_found(
         page.locator("#search-word").fill("bank")
         expect_count(page, "#search-results li", 2)
         expect_count(page, "#search-results mark", 2)
-        expect_text(page, "#search-results li >> nth=0", "The bank of a river .")
+        expect_text(page, "#search-results li >> nth=0", "The bank of a river.")
         wait_for_address(page, "search-word=bank")
 
 

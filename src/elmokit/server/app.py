@@ -70,12 +70,15 @@ def create_app(
             Exception: _unexpected_error,
         },
     )
-    all_routers = [routes.router, page_routes.router, *routers]
+    all_routers = [routes.router, page_routes.router, routes.service_router, *routers]
     for router in all_routers:
         app.include_router(router)
     page = PageFiles(directory=_PAGE)
     app.mount("/page", page)
     app.add_api_route("/", page.index, methods=["GET", "HEAD"], include_in_schema=False)
+    for methods in app.openapi()["paths"].values():
+        for operation in methods.values():  # /docs shows only the summary of a closed route
+            operation["summary"] = operation.pop("description")
     paths = {getattr(route, "path", "") for router in all_routers for route in router.routes}
     paths |= {"/", "/docs", "/openapi.json"}
     return GuardMiddleware(app, resources, token=token, paths=frozenset(paths))

@@ -23,7 +23,7 @@ from elmokit.server.responses import check_finite, json_response
 from elmokit.server.routes import Context, documented
 from elmokit.word_occurrences import Occurrence, occurrences_in
 
-router = APIRouter()
+router = APIRouter(tags=["exploration"])
 
 # Limits of what is computed from the vectors of one request.
 _MAX_OCCURRENCES, _MAX_WORDS, _MAX_PAIRS = 500, 2**16, 2**14

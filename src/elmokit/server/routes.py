@@ -27,9 +27,10 @@ from elmokit.server.responses import (
     encodings_response,
     json_response,
 )
-from elmokit.server.schemas import NPY, NPZ
+from elmokit.server.schemas import JSON, NPY, NPZ
 
-router = APIRouter()
+router = APIRouter(tags=["model"])
+service_router = APIRouter(tags=["service"])
 
 _ERRORS = {
     400: "The body is not JSON.",
@@ -54,12 +55,13 @@ Accept = Annotated[str | None, Header(include_in_schema=False)]
 
 def documented(model: type, *binary: str) -> dict[str, Any]:
     """Settings of a route that describe its responses in the schema."""
-    content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in binary}
+    content: dict[str, Any] = {JSON: {}}
+    content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in binary}
     responses: dict[int, Any] = {
         status: {"model": schemas.ErrorResponse, "description": description}
         for status, description in _ERRORS.items()
     }
-    responses[200] = {"model": model, "content": content, "description": "The answer."}
+    responses[200] = {"model": model, "content": content, "description": model.__doc__}
     return {"responses": responses, "response_class": Response}
 
 
@@ -169,7 +171,7 @@ async def predict(task: str, body: schemas.PredictRequest, context: Context) -> 
     return json_response({"task": task, "predictions": predictions})
 
 
-@router.get("/info", **documented(schemas.InfoResponse))
+@service_router.get("/info", **documented(schemas.InfoResponse))
 async def info(context: Context) -> Response:
     """The model, its sizes, and what the service has besides it."""
     resources, embedder = context.resources, context.resources.batcher.embedder
@@ -193,20 +195,24 @@ async def info(context: Context) -> Response:
     )
 
 
-@router.get("/health")
+@service_router.get("/health")
 async def health() -> dict[str, str]:
     """The process is alive."""
     return {"status": "alive"}
 
 
-@router.get("/ready", responses={503: {"model": schemas.ErrorResponse, "description": "Not yet."}})
+@service_router.get(
+    "/ready", responses={503: {"model": schemas.ErrorResponse, "description": "Not yet."}}
+)
 async def ready(context: Context) -> dict[str, str]:
     """The model is loaded, and the service is not shutting down."""
     _ = context.resources.batcher.embedder
     return {"status": "ready"}
 
 
-@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+@service_router.get(
+    "/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}}
+)
 async def prometheus_metrics(context: Context) -> Response:
     """Metrics in Prometheus' text format."""
     page = generate_latest(context.resources.metrics.registry)

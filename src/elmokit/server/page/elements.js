@@ -6,10 +6,15 @@ export function create(tag, text = "", properties = {}) {
   return Object.assign(document.createElement(tag), { textContent: text }, properties);
 }
 
+// Tokens that follow the word before without a space: punctuation and parts of contractions.
+const IS_ATTACHED = /^([.,;:!?%)\]…]+|['’]\p{L}{1,2}|n['’]t)$/u;
+
 // The words of a sentence as elements, those at `marked` positions highlighted.
 export function sentence(words, marked) {
-  const tag = (position) => (marked.includes(position) ? "mark" : "span");
-  return words.flatMap((word, position) => [create(tag(position), word), " "]);
+  return words.flatMap((word, position) => [
+    IS_ATTACHED.test(word) ? "" : " ",
+    create(marked.includes(position) ? "mark" : "span", word),
+  ]);
 }
 
 // A head of names, and rows of a name (texts or elements) and cells.

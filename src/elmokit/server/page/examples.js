@@ -70,9 +70,9 @@ export const EXAMPLES = {
     },
   ],
   predict: [
-    "The novel was ___ in 1925 and ___ into English.",
-    "The ___ released a new ___ in 1994.",
+    "studied law at the University of",
     "The river ___ into the sea.",
+    "The novel was ___ in 1925 and ___ into English.",
     "They were married and had three",
     "The band released their first studio",
   ].map((text) => ({ name: text, fields: { "predict-text": text } })),

@@ -17,12 +17,16 @@ export function createRequester(errorElement, send, show) {
     if (errorElement.textContent !== message) errorElement.textContent = message;
     errorElement.hidden = !message;
   };
+  const view = errorElement.closest("[role=tabpanel]");
+  const setBusy = (isBusy) => view?.setAttribute("aria-busy", isBusy);
   const run = async (parameters, signal) => {
+    setBusy(true);
     await pause(TYPING_DELAY, signal);
     while (!signal.aborted) {
       try {
         const result = await send(parameters, (path, body) => request(path, body, signal));
         if (signal.aborted) return;
+        setBusy(false);
         showError("");
         show(result);
         return;
@@ -31,6 +35,7 @@ export function createRequester(errorElement, send, show) {
         if (!(error instanceof RequestError)) throw error;
         showError(error.message);
         if (error.retryAfter === null) {
+          setBusy(false);
           show(null);
           return;
         }
@@ -51,6 +56,7 @@ export function createRequester(errorElement, send, show) {
     current = text;
     if (parameters !== null) return start(parameters);
     controller.abort();
+    setBusy(false);
     showError("");
     show(null);
   };
