@@ -7,14 +7,11 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
-from fastapi import APIRouter, Request
 
 import elmokit
 from elmokit.search.index import Index
-from elmokit.server.app_resources import AppResources, load_tasks, run_in
+from elmokit.server.app_resources import AppResources, load_tasks
 from elmokit.server.limits import Limits
-from elmokit.server.middleware import CONTEXT
-from elmokit.server.model_calls import ModelCall
 from elmokit.server.uvicorn_server import listening
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
@@ -79,15 +76,12 @@ def start_service():
             resources = AppResources(Limits(**limits))
             resources.index, resources.open_index = index, open_index
             resources.layer_weights, resources.tasks = layer_weights, tasks or {}
-            blocking_routes = BlockingRoutes(resources)
-            url = exit_stack.enter_context(
-                listening(resources, token=token, routers=[blocking_routes.router])
-            )
-            exit_stack.callback(blocking_routes.release_model.set)
-            exit_stack.callback(blocking_routes.release_text_thread.set)
+            url = exit_stack.enter_context(listening(resources, token=token))
+            service = RunningService(url, resources)
+            exit_stack.callback(service.blocking_head.release.set)
             if model is not None:
                 resources.open(model, worker_pool)
-            return RunningService(url, resources, blocking_routes)
+            return service
 
         yield start
 
@@ -98,40 +92,24 @@ def service(start_service, language_model, index, task_folder):
     return start_service(language_model, index=index, layer_weights=layer_weights, tasks=tasks)
 
 
-class BlockingRoutes:
-    """Routes that keep the model busy, or the thread for texts, until they are released."""
+class BlockingHead:
+    """A trained head that keeps the model busy until it is released."""
 
-    def __init__(self, resources):
-        self.model_entered, self.release_model = threading.Event(), threading.Event()
-        self.entered_text_thread, self.release_text_thread = threading.Event(), threading.Event()
-        self.router = APIRouter()
+    def __init__(self):
+        self.entered, self.release = threading.Event(), threading.Event()
 
-        @self.router.post("/hold_model", include_in_schema=False)
-        async def hold_model(request: Request):
-            call = ModelCall(self._hold_model, None, 1, in_worker=False)
-            async with resources.batcher.admit():
-                return await request.scope[CONTEXT].run(call)
-
-        @self.router.post("/hold_text_thread", include_in_schema=False)
-        async def hold_text_thread():
-            return await run_in(resources.text_thread, self._hold_text_thread)
-
-    def _hold_model(self, _, __):
-        self.model_entered.set()
-        assert self.release_model.wait(20)
-        return "done"
-
-    def _hold_text_thread(self):
-        self.entered_text_thread.set()
-        return self.release_text_thread.wait(20)
+    def predict_json(self, texts):
+        self.entered.set()
+        assert self.release.wait(20)
+        return texts
 
 
 class RunningService:
     """A service, and requests to it through a socket."""
 
-    def __init__(self, url, resources, blocking_routes):
-        self.url, self.resources, self.blocking_routes = url, resources, blocking_routes
-        self.batcher = resources.batcher
+    def __init__(self, url, resources):
+        self.url, self.resources, self.batcher = url, resources, resources.batcher
+        self.blocking_head = BlockingHead()
 
     def metric(self, sample, **labels):
         """The value of a sample of the metrics, 0 where nothing was counted yet."""
@@ -140,16 +118,19 @@ class RunningService:
     @contextmanager
     def model_busy(self):
         """The model is busy until the block ends."""
-        self.blocking_routes.model_entered.clear()
-        self.blocking_routes.release_model.clear()
+        head, tasks = self.blocking_head, self.resources.tasks
+        head.entered.clear()
+        head.release.clear()
+        self.resources.tasks = {**tasks, "block": head}
         with ThreadPoolExecutor(1) as pool:
-            holding = pool.submit(self.request, "/hold_model", b"")
-            assert self.blocking_routes.model_entered.wait(20)
+            blocking = pool.submit(self.request, "/predict/block", {"texts": []})
+            assert head.entered.wait(20)
+            self.resources.tasks = tasks
             try:
                 yield
             finally:
-                self.blocking_routes.release_model.set()
-        assert holding.result()[0] in (200, 503)
+                head.release.set()
+        assert blocking.result()[0] in (200, 503)
 
     def connect(self):
         return HTTPConnection(urlsplit(self.url).hostname, urlsplit(self.url).port, timeout=20)

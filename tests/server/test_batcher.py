@@ -1,6 +1,7 @@
 """Requests that wait together are computed together, and none affects the others."""
 
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -31,7 +32,7 @@ def test_requests_that_arrive_together_are_one_batch_with_unchanged_bits(service
         embedded = [np.float32(future.result()) for future in futures]
     after = _batches_up_to(service)
     counts = (after["4.0"] - before["4.0"], after["8.0"] - before["8.0"])
-    assert counts == (1, 2)  # /hold_model alone, and the others together
+    assert counts == (1, 2)  # the blocking one alone, and the others together
     assert after["+Inf"] - before["+Inf"] == 2
     for sentence, vectors in zip(SENTENCES, embedded, strict=True):
         (alone,) = language_model.embed([sentence])
@@ -102,7 +103,7 @@ def test_a_full_queue_refuses_with_retry_after(small_service):
         assert (status, headers["Retry-After"]) == (429, "1")
         assert "3 requests are waiting, the limit is 3" in json.loads(body)["error"]
         assert small_service.get_json("/health") == {"status": "alive"}
-        small_service.blocking_routes.release_model.set()
+        small_service.blocking_head.release.set()
         assert [future.result()[0] for future in futures] == [200, 200]
     assert small_service.get_json("/encode", {"texts": ["a"]})
 
@@ -124,22 +125,24 @@ def test_a_timeout_is_503_and_the_service_goes_on(small_service):
     ],
 )
 def test_the_timeout_covers_what_is_computed_from_vectors(small_service, path, body):
-    small_service.blocking_routes.release_text_thread.clear()
-    small_service.blocking_routes.entered_text_thread.clear()
-    with ThreadPoolExecutor(2) as pool:
+    entered, release = threading.Event(), threading.Event()
+
+    def block():
+        entered.set()
+        return release.wait(20)
+
+    with ThreadPoolExecutor(1) as pool:
         try:
             with small_service.model_busy():
                 future = pool.submit(small_service.get_error, path, body)
                 wait_until(lambda: small_service.batcher.num_waiting == 2)
-                holding = pool.submit(
-                    small_service.get_json, "/hold_text_thread", b""
-                )  # after the body was tokenized
-                assert small_service.blocking_routes.entered_text_thread.wait(20)
+                blocking = small_service.resources.text_thread.submit(block)
+                assert entered.wait(20)
             status, message = future.result(10)  # the vectors are computed, the response is not
         finally:
-            small_service.blocking_routes.release_text_thread.set()
+            release.set()
         assert (status, "no answer within 1 seconds" in message) == (503, True)
-        assert holding.result() is True
+        assert blocking.result() is True
 
 
 def test_a_client_that_disconnects_is_removed_from_the_queue(service):
@@ -154,8 +157,7 @@ def test_a_client_that_disconnects_is_removed_from_the_queue(service):
             connection.close()
             wait_until(lambda: service.batcher.num_waiting == 1)
     assert service.get_json("/embed", {"texts": [["b"]]})
-    # One token of /hold_model, and "b" with its two special tokens.
-    assert service.metric("elmokit_tokens_total") == tokens + 1 + 3
+    assert service.metric("elmokit_tokens_total") == tokens + 3  # "b" and two special tokens
     assert service.metric("elmokit_requests_total", route="/embed", status="499") == 5
 
 

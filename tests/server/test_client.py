@@ -130,7 +130,7 @@ def test_the_client_retries_a_busy_service_a_few_times(start_service, language_m
             Client(small_service.url, max_retries=2, max_wait=0.1).encode(["a"])
         assert (error_info.value.status, error_info.value.retry_after) == (429, 1)
         assert 0.2 <= time.monotonic() - started < 1
-        threading.Timer(0.2, small_service.blocking_routes.release_model.set).start()
+        threading.Timer(0.2, small_service.blocking_head.release.set).start()
         assert Client(small_service.url, max_retries=1).encode(["a"]).shape == (1, 12)
 
 

@@ -163,7 +163,7 @@ def test_an_index_of_passages_has_no_words(service):
 
 
 def test_a_search_that_hangs_blocks_no_other_request(start_service, language_model):
-    hanging, release_model = threading.Event(), threading.Event()
+    hanging, release = threading.Event(), threading.Event()
 
     class Hanging:
         """A store that does not answer until it is released."""
@@ -176,7 +176,7 @@ def test_a_search_that_hangs_blocks_no_other_request(start_service, language_mod
 
         def nearest(self, query, k):
             hanging.set()
-            assert release_model.wait(20)
+            assert release.wait(20)
             return self._store.nearest(query, k)
 
     index = sample_index(language_model)
@@ -188,5 +188,5 @@ def test_a_search_that_hangs_blocks_no_other_request(start_service, language_mod
         assert hanging.is_set()
         assert service.request("/encode", {"texts": ["a"]})[0] == 200
     finally:
-        release_model.set()
+        release.set()
     assert len(service.get_json("/search", QUERY)["results"]) == 3

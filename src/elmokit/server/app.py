@@ -1,12 +1,12 @@
 """The ASGI application: routes, the page, the API's documentation, and error responses."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
 from fastapi_offline import FastAPIOffline
@@ -35,10 +35,8 @@ _PAGE_HEADERS = {
 }
 
 
-def create_app(
-    resources: AppResources, *, token: str | None = None, routers: Sequence[APIRouter] = ()
-) -> ASGIApp:
-    """The service as an ASGI application; `routers` adds routes to its own.
+def create_app(resources: AppResources, *, token: str | None = None) -> ASGIApp:
+    """The service as an ASGI application.
 
     With a `token`, only /health, /ready, the page, /docs and the schema are public.
     """
@@ -63,15 +61,12 @@ def create_app(
         redoc_url=None,
         favicon_url="data:,",
         redirect_slashes=False,
-        exception_handlers={
-            RequestValidationError: _invalid_request,
-            HTTPException: _http_error,
-            ElmokitError: _elmokit_error,
-            Exception: _unexpected_error,
-        },
+        exception_handlers=dict.fromkeys(
+            (RequestValidationError, HTTPException, ElmokitError, Exception), _respond_to_error
+        ),
     )
-    all_routers = [routes.router, page_routes.router, routes.service_router, *routers]
-    for router in all_routers:
+    routers = (routes.router, page_routes.router, routes.service_router)
+    for router in routers:
         app.include_router(router)
     page = PageFiles(directory=_PAGE)
     app.mount("/page", page)
@@ -79,7 +74,7 @@ def create_app(
     for methods in app.openapi()["paths"].values():
         for operation in methods.values():  # /docs shows only the summary of a closed route
             operation["summary"] = operation.pop("description")
-    paths = {getattr(route, "path", "") for router in all_routers for route in router.routes}
+    paths = {getattr(route, "path", "") for router in routers for route in router.routes}
     paths |= {"/", "/docs", "/openapi.json"}
     return GuardMiddleware(app, resources, token=token, paths=frozenset(paths))
 
@@ -101,8 +96,21 @@ class PageFiles(StaticFiles):
         return await self.get_response("index.html", request.scope)
 
 
-async def _invalid_request(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
+async def _respond_to_error(request: Request, error: Exception) -> Response:
+    if isinstance(error, RequestValidationError):
+        return _invalid_request(request, error)
+    if isinstance(error, HTTPException):
+        status = error.status_code
+        message = "the body is not JSON in UTF-8" if status == 400 else error.detail.lower()
+        return error_response(status, message, error.headers)
+    if isinstance(error, ServiceError):
+        return service_error_response(error)
+    if isinstance(error, ElmokitError):
+        return error_response(422 if isinstance(error, InputError) else 500, str(error))
+    return error_response(500, "an error in the service; its log says more")
+
+
+def _invalid_request(request: Request, error: RequestValidationError) -> Response:
     first = error.errors()[0]
     if first["type"] == "json_invalid":
         where = f"{first['ctx']['error']} at {first['loc'][1]}"
@@ -111,23 +119,6 @@ async def _invalid_request(request: Request, error: Exception) -> Response:
         content_type = request.headers.get("content-type", "none")
         return error_response(400, f"the content type is {content_type}, expected application/json")
     return error_response(422, describe_invalid(error))
-
-
-async def _http_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    if error.status_code == 400:
-        return error_response(400, "the body is not JSON in UTF-8")
-    return error_response(error.status_code, str(error.detail).lower(), error.headers)
-
-
-async def _elmokit_error(_: Request, error: Exception) -> Response:
-    if isinstance(error, ServiceError):
-        return service_error_response(error)
-    return error_response(422 if isinstance(error, InputError) else 500, str(error))
-
-
-async def _unexpected_error(_: Request, __: Exception) -> Response:
-    return error_response(500, "an error in the service; its log says more")
 
 
 def describe_invalid(error: RequestValidationError) -> str:
@@ -149,9 +140,6 @@ def describe_invalid(error: RequestValidationError) -> str:
         return f"{name} is not a field of this request"
     messages = (e["msg"] for e in error.errors() if [*e["loc"][: len(location)]] == location)
     expected = dict.fromkeys(message[:1].lower() + message[1:] for message in messages)
-    return f"{name} is {_abbreviated(value)}: {', or '.join(expected)}"
-
-
-def _abbreviated(value: Any) -> str:
     text = ascii(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"
+    abbreviated = text if len(text) <= 60 else f"{text[:60]}…"
+    return f"{name} is {abbreviated}: {', or '.join(expected)}"

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -23,7 +22,7 @@ from elmokit.server.batcher import DynamicBatcher
 from elmokit.server.limits import Limits, busy, too_large
 from elmokit.server.metrics import Metrics
 from elmokit.server.model_calls import ModelCall, TokenizedTexts, embed_call
-from elmokit.server.schemas import LearnedLayerWeights
+from elmokit.server.schemas import LayerWeightsResponse, LearnedLayerWeights
 from elmokit.server.worker_processes import WorkerPool
 from elmokit.tasks.saved_model import TaskModel, load_task
 
@@ -169,12 +168,10 @@ def load_tasks(
     ]
 
 
-@dataclass(frozen=True)
-class ShippedLayerWeights:
-    """Layer weights of tasks that were trained with one biLM, given by its fingerprint."""
+class ShippedLayerWeights(LayerWeightsResponse):
+    """The layer weights of tasks that were trained with one biLM."""
 
     fingerprint: str
-    layer_weights: list[LearnedLayerWeights]
 
 
 def read_shipped_layer_weights(

@@ -6,7 +6,7 @@ import time
 import weakref
 from collections.abc import Iterable, Sequence
 from numbers import Integral
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import httpx
 import numpy as np
@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # these modules need torch
     from elmokit.inference_session import Directions, Layers
 
 Vectors = npt.NDArray[np.float32]
+Response = TypeVar("Response")
 
 # Statuses of mistakes that the caller can correct, for which a local model raises InputError.
 _CALLER_ERRORS = (400, 413, 422)
@@ -162,12 +163,12 @@ class Client:
         """The occurrences of a word, and of words that begin with it, as points of each layer."""
         listed = None if labels is None else [*labels]
         body = {"word": word, "texts": _check_texts(texts), "labels": listed}
-        return make_record(self._json("/contexts", body), ContextsResponse, "/contexts")
+        return self._record(ContextsResponse, "/contexts", body)
 
     def word_similarity(self, first: "Text", second: "Text") -> SimilarityResponse:
         """The cosine similarity of each word of a text and each of another, in each layer."""
         body = {"first": _check_text(first), "second": _check_text(second)}
-        return make_record(self._json("/similarity", body), SimilarityResponse, "/similarity")
+        return self._record(SimilarityResponse, "/similarity", body)
 
     def search(
         self, query: str, *, k: int = 10, word: str | None = None, any_word: bool = False
@@ -178,16 +179,15 @@ class Client:
         to its occurrence there.
         """
         body = {"query": query, "k": k, "word": word, "any_word": any_word}
-        return make_record(self._json("/search", body), SearchResponse, "/search").results
+        return self._record(SearchResponse, "/search", body).results
 
     def layer_weights(self) -> list[LearnedLayerWeights]:
         """The weight of each layer in the scalar mixes of the service's trained tasks."""
-        content = self._json("/layer_weights")
-        return make_record(content, LayerWeightsResponse, "/layer_weights").layer_weights
+        return self._record(LayerWeightsResponse, "/layer_weights").layer_weights
 
     def info(self) -> InfoResponse:
         """The model of the service, and what else it has."""
-        return make_record(self._json("/info"), InfoResponse, "/info")
+        return self._record(InfoResponse, "/info")
 
     def is_alive(self) -> bool:
         """Whether there is a service."""
@@ -229,6 +229,11 @@ class Client:
             return False
         return True
 
+    def _record(
+        self, kind: type[Response], path: str, body: dict[str, Any] | None = None
+    ) -> Response:
+        return make_record(self._json(path, body), kind, path)
+
     def _json(self, path: str, body: dict[str, Any] | None = None) -> Any:
         return json.loads(self._request(path, body, JSON))
 
@@ -260,11 +265,8 @@ class Client:
         if response.status_code in _CALLER_ERRORS:
             raise InputError(message)
         wait = response.headers.get("Retry-After", "")
-        raise ServiceError(
-            message,
-            status=response.status_code,
-            retry_after=int(wait) if wait.isdigit() else None,
-        )
+        retry_after = int(wait) if wait.isdigit() else None
+        raise ServiceError(message, status=response.status_code, retry_after=retry_after)
 
 
 def _layers(layers: "Layers") -> str | int | list[int]:
@@ -272,9 +274,8 @@ def _layers(layers: "Layers") -> str | int | list[int]:
         return layers
     if isinstance(layers, Integral):
         return int(layers)
-    if not isinstance(layers, Iterable):
-        raise InputError(f"layers is {_described(layers)}, expected a name, a number or a list")
-    return [int(layer) for layer in layers]
+    listed = _items(layers, "layers", "a name, a number or a list")
+    return [int(layer) for layer in listed]  # type: ignore[call-overload]
 
 
 def _check_texts(texts: object) -> list[str | list[str]]:

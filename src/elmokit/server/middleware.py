@@ -5,7 +5,7 @@ import hmac
 import time
 
 import anyio
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from elmokit.errors import ServiceError
@@ -82,7 +82,7 @@ class GuardMiddleware:
             )
         try:
             with anyio.fail_after(limits.timeout_seconds):
-                body = await _read_body(receive, limits.max_body_bytes)
+                body = await _read_body(Request(scope, receive), limits.max_body_bytes)
         except TimeoutError:
             raise ServiceError(
                 f"the body did not arrive within {limits.timeout_seconds:g} seconds", status=408
@@ -110,19 +110,14 @@ class GuardMiddleware:
             )
 
 
-async def _read_body(receive: Receive, limit: int) -> bytes:
-    body, size, more = bytearray(), 0, True
-    while more and size <= _MAX_DISCARDED * limit:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientDisconnect
-        part = message.get("body", b"")
-        more = message.get("more_body", False)
+async def _read_body(request: Request, limit: int) -> bytes:
+    body, size = bytearray(), 0
+    async for part in request.stream():
         size += len(part)
         if size <= limit:
             body += part
-        else:
-            body.clear()
+        elif size > _MAX_DISCARDED * limit:
+            break
     if size > limit:
         raise ServiceError(
             f"the body has more than {limit:,} bytes, which is the limit; "

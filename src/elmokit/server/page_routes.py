@@ -20,17 +20,17 @@ from elmokit.server.app_resources import run_in
 from elmokit.server.limits import busy, too_large
 from elmokit.server.model_calls import ModelCall, TokenizedTexts, check_unicode, count_tokens
 from elmokit.server.responses import check_finite, json_response
-from elmokit.server.routes import Context, documented
+from elmokit.server.routes import ERROR_RESPONSES, Context
 from elmokit.word_occurrences import Occurrence, occurrences_in
 
-router = APIRouter(tags=["exploration"])
+router = APIRouter(tags=["exploration"], responses=ERROR_RESPONSES)
 
 # Limits of what is computed from the vectors of one request.
 _MAX_OCCURRENCES, _MAX_WORDS, _MAX_PAIRS = 500, 2**16, 2**14
 _CLUSTERS = 2
 
 
-@router.post("/contexts", **documented(schemas.ContextsResponse))
+@router.post("/contexts", response_model=schemas.ContextsResponse)
 async def contexts(body: schemas.ContextsRequest, context: Context) -> Response:
     """Every occurrence of a word as a point: the first two principal components of each layer."""
     async with context.admit() as embedder:
@@ -102,7 +102,7 @@ def _planes(layers: Vectors) -> list[dict[str, Any]]:  # (layers, occurrences, d
     return planes
 
 
-@router.post("/similarity", **documented(schemas.SimilarityResponse))
+@router.post("/similarity", response_model=schemas.SimilarityResponse)
 async def similarity(body: schemas.SimilarityRequest, context: Context) -> Response:
     """The cosine similarity of each word of a text and each of another, in each layer."""
     async with context.admit() as embedder:
@@ -126,14 +126,14 @@ def _compare(texts: TokenizedTexts, vectors: list[Vectors]) -> Vectors:
     return word_cosines(np.concatenate(vectors[:start], 1), np.concatenate(vectors[start:], 1))
 
 
-@router.get("/layer_weights", **documented(schemas.LayerWeightsResponse))
+@router.get("/layer_weights", response_model=schemas.LayerWeightsResponse)
 async def layer_weights(context: Context) -> Response:
     """The weight of each layer in the scalar mixes of trained tasks."""
     _ = context.resources.batcher.embedder  # they are read after it
     return json_response({"layer_weights": context.resources.layer_weights})
 
 
-@router.post("/search", **documented(schemas.SearchResponse))
+@router.post("/search", response_model=schemas.SearchResponse)
 async def search(body: schemas.SearchRequest, context: Context) -> Response:
     """The passages of the index most similar to a text, or to one of its words."""
     resources = context.resources

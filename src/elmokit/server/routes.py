@@ -27,21 +27,24 @@ from elmokit.server.responses import (
     encodings_response,
     json_response,
 )
-from elmokit.server.schemas import JSON, NPY, NPZ
+from elmokit.server.schemas import NPY, NPZ
 
-router = APIRouter(tags=["model"])
-service_router = APIRouter(tags=["service"])
-
-_ERRORS = {
-    400: "The body is not JSON.",
-    401: "The token is missing or wrong.",
-    406: "None of the accepted media types can be sent.",
-    408: "The body did not arrive in time.",
-    413: "The body is too large, or has too many texts or words.",
-    422: "A field is missing or invalid, or the model does not have what is requested.",
-    429: "Too many requests are waiting; Retry-After says when to try again.",
-    503: "No answer in time, or the service is starting or shutting down.",
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    status: {"model": schemas.ErrorResponse, "description": description}
+    for status, description in (
+        (400, "The body is not JSON."),
+        (401, "The token is missing or wrong."),
+        (406, "None of the accepted media types can be sent."),
+        (408, "The body did not arrive in time."),
+        (413, "The body is too large, or has too many texts or words."),
+        (422, "A field is missing or invalid, or the model does not have what is requested."),
+        (429, "Too many requests are waiting; Retry-After says when to try again."),
+        (503, "No answer in time, or the service is starting or shutting down."),
+    )
 }
+
+router = APIRouter(tags=["model"], responses=ERROR_RESPONSES)
+service_router = APIRouter(tags=["service"])
 
 
 async def _get_context(request: Request) -> RequestContext:
@@ -53,19 +56,12 @@ Context = Annotated[RequestContext, Depends(_get_context)]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 
 
-def documented(model: type, *binary: str) -> dict[str, Any]:
-    """Settings of a route that describe its responses in the schema."""
-    content: dict[str, Any] = {JSON: {}}
-    content |= {kind: {"schema": {"type": "string", "format": "binary"}} for kind in binary}
-    responses: dict[int, Any] = {
-        status: {"model": schemas.ErrorResponse, "description": description}
-        for status, description in _ERRORS.items()
-    }
-    responses[200] = {"model": model, "content": content, "description": model.__doc__}
-    return {"responses": responses, "response_class": Response}
+def _or(binary: str) -> dict[int | str, dict[str, Any]]:
+    """The response of a route as another media type beside JSON."""
+    return {200: {"content": {binary: {"schema": {"type": "string", "format": "binary"}}}}}
 
 
-@router.post("/embed", **documented(schemas.EmbedResponse, NPZ))
+@router.post("/embed", response_model=schemas.EmbedResponse, responses=_or(NPZ))
 async def embed(body: schemas.EmbedRequest, context: Context, accept: Accept = None) -> Response:
     """The vectors of every word, (layers, words, dim) per sentence."""
     media_type = choose_media_type(accept, NPZ)
@@ -76,7 +72,7 @@ async def embed(body: schemas.EmbedRequest, context: Context, accept: Accept = N
     return embeddings_response(texts, layers, vectors, media_type)
 
 
-@router.post("/encode", **documented(schemas.EncodeResponse, NPY))
+@router.post("/encode", response_model=schemas.EncodeResponse, responses=_or(NPY))
 async def encode(body: schemas.EncodeRequest, context: Context, accept: Accept = None) -> Response:
     """One vector per text, (texts, dim): the pooled vectors of its words."""
     media_type = choose_media_type(accept, NPY)
@@ -107,7 +103,7 @@ def _pool(
     return unit_vectors(encodings) if body.normalize_embeddings else encodings
 
 
-@router.post("/score", **documented(schemas.ScoreResponse))
+@router.post("/score", response_model=schemas.ScoreResponse)
 async def score(body: schemas.ScoreRequest, context: Context) -> Response:
     """The perplexity of texts, and the log-probability of each word."""
     async with context.admit() as embedder:
@@ -127,7 +123,7 @@ def _perplexity(scores: list[Score]) -> dict[str, Any] | None:
     return vars(total) | {"average": total.average, "geometric_mean": total.geometric_mean}
 
 
-@router.post("/next", **documented(schemas.NextResponse))
+@router.post("/next", response_model=schemas.NextResponse)
 async def next_words(body: schemas.NextRequest, context: Context) -> Response:
     """The most probable words after a text, or before it."""
     predict_words = Embedder.previous_words if body.previous else Embedder.next_words
@@ -140,7 +136,7 @@ async def next_words(body: schemas.NextRequest, context: Context) -> Response:
     return json_response({"predictions": predictions})
 
 
-@router.post("/fill", **documented(schemas.FillResponse))
+@router.post("/fill", response_model=schemas.FillResponse)
 async def fill(body: schemas.FillRequest, context: Context) -> Response:
     """For each ___ of a text the words that fit best from both sides."""
     async with context.admit() as embedder:
@@ -150,7 +146,7 @@ async def fill(body: schemas.FillRequest, context: Context) -> Response:
     return json_response({"gaps": gaps})
 
 
-@router.post("/predict/{task}", **documented(schemas.PredictResponse))
+@router.post("/predict/{task}", response_model=schemas.PredictResponse)
 async def predict(task: str, body: schemas.PredictRequest, context: Context) -> Response:
     """What a trained head predicts for each text; /info lists the tasks of the service."""
     async with context.admit() as embedder:
@@ -171,7 +167,7 @@ async def predict(task: str, body: schemas.PredictRequest, context: Context) -> 
     return json_response({"task": task, "predictions": predictions})
 
 
-@service_router.get("/info", **documented(schemas.InfoResponse))
+@router.get("/info", response_model=schemas.InfoResponse)
 async def info(context: Context) -> Response:
     """The model, its sizes, and what the service has besides it."""
     resources, embedder = context.resources, context.resources.batcher.embedder

@@ -46,65 +46,60 @@ class Request(Record):
     model_config = ConfigDict(extra="forbid")
 
 
-def _example(**fields: Any) -> dict[str, Any]:
-    return {"examples": [fields]}
+def _example(**fields: Any) -> ConfigDict:
+    return ConfigDict(json_schema_extra={"examples": [fields]})
 
 
-class EmbedRequest(
-    Request,
-    json_schema_extra=_example(
-        texts=[["I", "ate", "an", "apple"], "Raw text. Two sentences."], layers="top"
-    ),
-):
+class EmbedRequest(Request):
     """Texts to embed word by word."""
 
+    model_config = _example(
+        texts=[["I", "ate", "an", "apple"], "Raw text. Two sentences."], layers="top"
+    )
     texts: Texts
     layers: Layers = "all"
     directions: Literal["both", "forward", "backward"] = "both"
 
 
-class EncodeRequest(
-    Request,
-    json_schema_extra=_example(
-        texts=["I ate an apple. It was good."], layers="mean", pooling="mean"
-    ),
-):
+class EncodeRequest(Request):
     """Texts to encode as one vector each."""
 
+    model_config = _example(texts=["I ate an apple. It was good."], layers="mean", pooling="mean")
     texts: Texts
     layers: Layers = "mean"
     pooling: str = Field("mean", json_schema_extra=_list_poolings)
     normalize_embeddings: bool = _switch("Scale each vector to length 1.")
 
 
-class ScoreRequest(Request, json_schema_extra=_example(texts=["The cat sat on the mat."])):
+class ScoreRequest(Request):
     """Texts to score word by word."""
 
+    model_config = _example(texts=["The cat sat on the mat."])
     texts: Texts
 
 
-class NextRequest(Request, json_schema_extra=_example(text="The cat sat on the", k=5)):
+class NextRequest(Request):
     """A text whose next or previous words are predicted."""
 
+    model_config = _example(text="The cat sat on the", k=5)
     text: Text
     k: Count = 10
     previous: bool = _switch("Words before the text instead of after it.")
     special_tokens: bool = _switch("Include <UNK> and the begin or end of sentence.")
 
 
-class FillRequest(Request, json_schema_extra=_example(text="The ___ sat on the mat.", k=5)):
+class FillRequest(Request):
     """A text with gaps, each written as ___."""
 
+    model_config = _example(text="The ___ sat on the mat.", k=5)
     text: Text
     k: Count = 10
 
 
-class ContextsRequest(
-    Request,
-    json_schema_extra=_example(word="bank", texts=["A bank lent money.", "The bank of a river."]),
-):
+class ContextsRequest(Request):
     """A word, and texts in which it occurs."""
 
+    model_config = _example(word="bank", texts=["A bank lent money.", "The bank of a river."])
     word: str = Field(description="Words that begin with it count too: bank, banks, banking.")
     texts: Texts
     labels: list[str] | None = Field(
@@ -113,18 +108,18 @@ class ContextsRequest(
     )
 
 
-class SimilarityRequest(
-    Request, json_schema_extra=_example(first="A bank lent money.", second="The bank of a river.")
-):
+class SimilarityRequest(Request):
     """Two texts whose words are compared with each other."""
 
+    model_config = _example(first="A bank lent money.", second="The bank of a river.")
     first: Text
     second: Text
 
 
-class SearchRequest(Request, json_schema_extra=_example(query="a painter of landscapes", k=5)):
+class SearchRequest(Request):
     """A text to search for; or a word of it, to find similar occurrences of that word."""
 
+    model_config = _example(query="a painter of landscapes", k=5)
     query: str
     k: int = Field(10, strict=True, ge=1, le=100, description="How many passages.")
     word: str | None = Field(
@@ -134,9 +129,10 @@ class SearchRequest(Request, json_schema_extra=_example(query="a painter of land
     any_word: bool = _switch("With `word`: find occurrences of other words too.")
 
 
-class PredictRequest(Request, json_schema_extra=_example(texts=["Ada Lovelace lived in London."])):
+class PredictRequest(Request):
     """Texts for a trained head, written as its task's input."""
 
+    model_config = _example(texts=["Ada Lovelace lived in London."])
     texts: list[str]
 
 
@@ -148,21 +144,20 @@ class EmbeddedSentence(Record):
     vectors: list[list[list[float]]]  # (layers, words, dim)
 
 
-class EmbedResponse(
-    Record,
-    json_schema_extra=_example(
-        layers=[2], sentences=[{"text_index": 0, "words": ["apple"], "vectors": [[[0.25, -0.5]]]}]
-    ),
-):
+class EmbedResponse(Record):
     """The sentences of all texts, in order; and the layers that were chosen or combined."""
 
+    model_config = _example(
+        layers=[2], sentences=[{"text_index": 0, "words": ["apple"], "vectors": [[[0.25, -0.5]]]}]
+    )
     layers: list[int]
     sentences: list[EmbeddedSentence]
 
 
-class EncodeResponse(Record, json_schema_extra=_example(vectors=[[0.25, -0.5]])):
+class EncodeResponse(Record):
     """One vector per text; one per text and layer where several layers were requested."""
 
+    model_config = _example(vectors=[[0.25, -0.5]])
     vectors: list[list[float]] | list[list[list[float]]]  # (texts, dim) or (texts, layers, dim)
 
 
@@ -189,9 +184,10 @@ class TextPerplexity(Record):
     predictions: int
 
 
-class ScoreResponse(
-    Record,
-    json_schema_extra=_example(
+class ScoreResponse(Record):
+    """The sentences of all texts, in order; the perplexity is null if there are none."""
+
+    model_config = _example(
         perplexity={
             "forward": 20.5, "backward": 19.5, "average": 20.0, "geometric_mean": 19.99, "words": 1,
             "unknown": 0, "predictions": 2,
@@ -202,10 +198,7 @@ class ScoreResponse(
                 "forward": [-4.0, -2.0], "backward": [-3.5, -2.5],
             }
         ],
-    ),
-):  # fmt: skip
-    """The sentences of all texts, in order; the perplexity is null if there are none."""
-
+    )  # fmt: skip
     perplexity: TextPerplexity | None
     sentences: list[ScoredSentence]
 
@@ -217,19 +210,17 @@ class PredictedWord(Record):
     probability: float
 
 
-class NextResponse(
-    Record, json_schema_extra=_example(predictions=[{"word": "mat", "probability": 0.25}])
-):
+class NextResponse(Record):
     """The most probable words, the most probable first."""
 
+    model_config = _example(predictions=[{"word": "mat", "probability": 0.25}])
     predictions: list[PredictedWord]
 
 
-class FillResponse(
-    Record, json_schema_extra=_example(gaps=[[{"word": "cat", "probability": 0.5}]])
-):
+class FillResponse(Record):
     """For each gap the words that fit best, the best first."""
 
+    model_config = _example(gaps=[[{"word": "cat", "probability": 0.5}]])
     gaps: list[list[PredictedWord]]
 
 
@@ -248,32 +239,28 @@ class PlaneOfContexts(Record):
     explained_variance: tuple[float, float]
 
 
-class ContextsResponse(
-    Record,
-    json_schema_extra=_example(
+class ContextsResponse(Record):
+    """The occurrences of a word, the names of their groups, and one plane per layer."""
+
+    model_config = _example(
         contexts=[
             {"words": ["A", "bank"], "position": 1, "group": 0},
             {"words": ["River", "banks"], "position": 1, "group": 1},
         ],
         groups=["cluster 1", "cluster 2"],
         layers=[{"points": [[-0.5, 0.0], [0.5, 0.0]], "explained_variance": [1.0, 0.0]}],
-    ),
-):
-    """The occurrences of a word, the names of their groups, and one plane per layer."""
-
+    )
     contexts: list[WordInContext]
     groups: list[str]
     layers: list[PlaneOfContexts]
 
 
-class SimilarityResponse(
-    Record,
-    json_schema_extra=_example(
-        first=["money"], second=["river", "bank"], layers=[[[0.25, 0.5]], [[0.125, 0.5]]]
-    ),
-):
+class SimilarityResponse(Record):
     """The words of two texts, and the cosine of each pair in each layer."""
 
+    model_config = _example(
+        first=["money"], second=["river", "bank"], layers=[[[0.25, 0.5]], [[0.125, 0.5]]]
+    )
     first: list[str]
     second: list[str]
     layers: list[list[list[float]]]  # (layers, words of the first, words of the second)
@@ -292,19 +279,17 @@ class LearnedLayerWeights(Record):
     weights: list[float]
 
 
-class LayerWeightsResponse(
-    Record,
-    json_schema_extra=_example(
+class LayerWeightsResponse(Record):
+    """The layer weights of all trained tasks that the service was given."""
+
+    model_config = _example(
         layer_weights=[
             {
                 "task": "ner", "name": "my_ner", "position": "input", "layers": [0, 1, 2],
                 "weights": [0.25, 0.5, 0.25],
             }
         ]
-    ),
-):  # fmt: skip
-    """The layer weights of all trained tasks that the service was given."""
-
+    )  # fmt: skip
     layer_weights: list[LearnedLayerWeights]
 
 
@@ -325,19 +310,17 @@ class SearchResult(Record):
     end: int  # of the character after its last
 
 
-class SearchResponse(
-    Record,
-    json_schema_extra=_example(
+class SearchResponse(Record):
+    """The passages, the most similar first."""
+
+    model_config = _example(
         results=[
             {
                 "id": 7, "score": 0.5, "text": "She paints.", "words": ["She", "paints", "."],
                 "highlighted": [1], "file": "text.txt", "line": 3, "start": 0, "end": 11,
             }
         ]
-    ),
-):  # fmt: skip
-    """The passages, the most similar first."""
-
+    )  # fmt: skip
     results: list[SearchResult]
 
 
@@ -348,29 +331,25 @@ class TextPrediction(Record):
     prediction: Any
 
 
-class PredictResponse(
-    Record,
-    json_schema_extra=_example(
-        task="ner",
-        predictions=[{"sentences": [["Ada", "slept"]], "prediction": ["B-PER", "O"]}],
-    ),
-):
+class PredictResponse(Record):
     """The predictions of a trained head, one per text."""
 
+    model_config = _example(
+        task="ner",
+        predictions=[{"sentences": [["Ada", "slept"]], "prediction": ["B-PER", "O"]}],
+    )
     task: str
     predictions: list[TextPrediction]
 
 
-class InfoResponse(
-    Record,
-    json_schema_extra=_example(
+class InfoResponse(Record):
+    """The model and what else the service has."""
+
+    model_config = _example(
         version="0.2.0", model="english", source="the package", fingerprint="6bfb0b3c", layers=3,
         dim=448, parameters=27000000, tokenizer="moses", precision="float32", softmax_words=50000,
         tasks=["ner"], index="sentences",
-    ),
-):  # fmt: skip
-    """The model and what else the service has."""
-
+    )  # fmt: skip
     version: str
     model: str
     source: str

@@ -4,11 +4,10 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
-from fastapi import APIRouter
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from elmokit.errors import InputError
@@ -26,7 +25,6 @@ def listening(
     host: str = "127.0.0.1",
     port: int = 0,
     token: str | None = None,
-    routers: Sequence[APIRouter] = (),
 ) -> Iterator[str]:
     """Serve in a thread meanwhile, at the URL that is yielded; port 0 is any free one.
 
@@ -34,7 +32,7 @@ def listening(
     """
     server = uvicorn.Server(
         uvicorn.Config(
-            create_app(resources, token=token, routers=routers),
+            create_app(resources, token=token),
             http=idle_timeout_protocol(resources.limits.timeout_seconds),
             ws="none",
             loop="asyncio",

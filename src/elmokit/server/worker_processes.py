@@ -45,10 +45,7 @@ def default_num_workers(device: str) -> int:
 
 
 class WorkerPool:
-    """Processes that are forked from one another, so that the model is in memory once.
-
-    Each computes with one thread. Several threads on one batch would wait for one another at every
-    step of a sentence, and in the service's own process the model would also wait for the GIL.
+    """Processes with one thread each; threads would wait for each other at every step of a batch.
 
     A worker that dies is replaced; one that has not answered for `timeout_seconds` is killed. The
     service's process is forked once, before it serves, because a fork beside threads that compute
