@@ -18,7 +18,7 @@ from starlette.types import ASGIApp
 
 import elmokit
 from elmokit.errors import ElmokitError, InputError, ServiceError
-from elmokit.server import page_routes, routes
+from elmokit.server import routes
 from elmokit.server.app_resources import AppResources
 from elmokit.server.middleware import GuardMiddleware
 from elmokit.server.responses import error_response, service_error_response
@@ -65,7 +65,7 @@ def create_app(resources: AppResources, *, token: str | None = None) -> ASGIApp:
             (RequestValidationError, HTTPException, ElmokitError, Exception), _respond_to_error
         ),
     )
-    routers = (routes.router, page_routes.router, routes.service_router)
+    routers = (routes.router, routes.exploration_router, routes.service_router)
     for router in routers:
         app.include_router(router)
     page = PageFiles(directory=_PAGE)
