@@ -87,7 +87,7 @@ class TokenIndexer(Protocol):
 
     @property
     def max_word_length(self) -> str:
-        """The length from which a word is truncated, for messages: "48 bytes"."""
+        """The length of the longest word that is not truncated, for messages: "48 bytes"."""
 
     def encode(self, words: Sequence[str]) -> tuple[Ids, int]:
         """Rows of ids, (words, ids of a word), and how many words were truncated."""

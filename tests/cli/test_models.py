@@ -7,6 +7,7 @@ import pytest
 
 import elmokit
 from faulty_server import faulty_server
+from manylangs_models import make_manylangs
 from typed import failed, succeeded
 
 
@@ -43,6 +44,24 @@ def test_layers_are_aligned_when_converting_or_embedding(elmo, folder, tmp_path)
         out = tmp_path / f"{len(model)}.npy"
         succeeded(elmo("encode", "--text", "A cat .", "--out", out, "--model", *model))
         np.testing.assert_array_equal(np.load(out), expected)
+
+
+def test_a_model_of_elmoformanylangs_runs_in_every_command(elmo, text, tmp_path):
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    make_manylangs(folder)
+    shown = succeeded(elmo("info", folder))
+    assert "input               characters, 50 for each word; words" in shown
+    assert "lexicon entries     [41, 12]" in shown
+    succeeded(elmo("convert", folder, tmp_path / "ours"))
+    for model in (folder, tmp_path / "ours"):
+        assert "2 sentences" in elmo("embed", text, model / "out.h5", "--model", model)[1]
+        assert len(succeeded(elmo("encode", "--text", "the cat", "-m", model)).split("\t")) == 12
+        succeeded(elmo("export", "states", text, "-m", model, "-o", model / "states.npz"))
+        for command in ("predict", "score"):
+            failed(elmo(command, "--text", "the cat", "-m", model), "the model has no softmax")
+    assert (folder / "out.h5").stat().st_size == (tmp_path / "ours" / "out.h5").stat().st_size
+    failed(elmo("convert", folder, tmp_path / "x", "--format", "bilm-tf"), "bilm-tf's files cannot")
 
 
 def test_export_writes_softmax_words_and_states(elmo, folder, text, tmp_path):

@@ -182,9 +182,9 @@ def test_a_malicious_pickle_is_refused_without_running(folder, tmp_path, name, l
     target = str(tmp_path / "ran")
     content = {"weight": Malicious(target)}
     torch.save(content, folder / name, _use_new_zipfile_serialization=not legacy)
-    refused(f"{name}: holds Python objects besides tensors, which are not loaded", folder)
+    refused(f"{name}: refers to posix.mkdir, expected tensors only; .* nothing of it was", folder)
     (folder / name).write_bytes(pickle.dumps(Malicious(target)))
-    refused(f"{name}: ", folder)
+    refused(f"{name}: (refers to|is no file of)", folder)
     assert not os.path.exists(target)
     os.mkdir(target)  # so it would have been possible
 

@@ -100,8 +100,8 @@ def embed_file(
                 texts[layer] = stack.enter_context(file)
         remaining = iter(sentences)
         while part := [*islice(remaining, _SENTENCES_PER_PART)]:
-            by_key = {_key(sentence): sentence for sentence in reversed(part)}
-            new = {key: by_key[key] for key in map(_key, part) if key not in keys}
+            first_with_key = {_key(sentence): sentence for sentence in reversed(part)}
+            new = {key: first_with_key[key] for key in map(_key, part) if key not in keys}
             keys |= new.keys()
             arrays = model.embed(new.values(), show_progress_bar=False)
             for layer in layers:

@@ -119,7 +119,10 @@ class _Architecture:
                 "were never published, and cannot be run here"
             )
         if embedder.name.lower() not in ("cnn", "lstm"):
-            raise ConfigError(f"the token_embedder is called {embedder.name!r}, expected 'cnn'")
+            raise ConfigError(
+                f"the token_embedder is called {embedder.name!r}, expected 'cnn': is this the "
+                "configuration of a model of ELMoForManyLangs?"
+            )
         if embedder.name.lower() == "lstm" and embedder.char_dim:
             raise ConfigError(
                 "the token_embedder is called 'lstm', expected 'cnn': models that read characters "
@@ -226,17 +229,19 @@ def _word_encoder(state: "_StateDict", config: BiLMConfig) -> dict[str, Tensor]:
     assert lexicons is not None
     ours = {}
 
-    def embedding(rows: int, dim: int) -> Tensor:  # with a row of zeros for no word
-        theirs = state.take(f"{kind}_emb_layer.embedding.weight", rows, dim)
+    def embedding(layer: str, rows: int, dim: int) -> Tensor:  # with a row of zeros for no word
+        theirs = state.take(f"{layer}.embedding.weight", rows, dim)
         return torch.cat([theirs.new_zeros(1, dim), theirs])
 
     if lexicons.num_words:
-        kind = "word"
-        ours["words.embedding.weight"] = embedding(lexicons.num_words, lexicons.word_embedding_size)
-    if lexicons.characters is not None:
-        kind, characters = "char", lexicons.characters
+        shape = lexicons.num_words, lexicons.word_embedding_size
+        ours["words.embedding.weight"] = embedding("word_emb_layer", *shape)
+    characters = lexicons.characters
+    if characters is not None:
         size, num_filters = characters.embedding_size, characters.num_filters
-        ours["characters.embedding.weight"] = embedding(lexicons.num_characters, size)
+        ours["characters.embedding.weight"] = embedding(
+            "char_emb_layer", lexicons.num_characters, size
+        )
         for number, (width, count) in enumerate(characters.filters):
             name, own = f"convolutions.{number}", f"characters.filters.{number}"
             kernel = state.take(f"{name}.weight", count, size, width)
@@ -349,22 +354,20 @@ def _declares_too_much(path: Path, declared: int) -> str:
 
 @contextmanager
 def _explaining_pickle_errors(path: Path) -> Iterator[None]:
-    """Turn what torch raises for a damaged file, or one with code in it, into a FormatError."""
+    """Turn what torch raises for a damaged file, or one that would run code, into a FormatError."""
     try:
         yield
     except FormatError:
         raise
     except UnpicklingError as error:
-        if "weights_only" not in str(error) and "Weights only" not in str(error):
-            raise FormatError(_damaged(path, error)) from None
-        raise FormatError(
-            f"{path}: holds Python objects besides tensors, which are not loaded because they may "
-            "run programs; is the file what it claims to be?"
-        ) from None
+        if found := re.search(r"GLOBAL (\S+)", str(error)):
+            raise FormatError(
+                f"{path}: refers to {found[1]}, expected tensors only; it is malicious or damaged, "
+                "and nothing of it was run"
+            ) from None
+        raise FormatError(f"{path}: is no file of torch.save, or a damaged one") from None
     except _DAMAGED as error:
-        raise FormatError(_damaged(path, error)) from None
-
-
-def _damaged(path: Path, error: Exception) -> str:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return f"{path}: cannot be read as a file of torch.save ({reason}); was the file cut short?"
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise FormatError(
+            f"{path}: cannot be read as a file of torch.save ({reason}); was the file cut short?"
+        ) from None

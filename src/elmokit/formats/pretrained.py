@@ -110,15 +110,19 @@ class Pretrained:
 
     def _check_lexicons(self) -> None:
         config = self.model.bilm.config.lexicons
+        num_characters, num_words = (
+            (0, 0) if config is None else (config.num_characters, config.num_words)
+        )
         lexicons = self.lexicons or Lexicons(None, None)
         for name, lexicon, rows in (
-            ("characters", lexicons.characters, config and config.num_characters),
-            ("words", lexicons.words, config and config.num_words),
+            ("characters", lexicons.characters, num_characters),
+            ("words", lexicons.words, num_words),
         ):
-            if len(lexicon or ()) != (rows or 0):
+            entries = 0 if lexicon is None else len(lexicon)
+            if entries != rows:
                 raise FormatError(
-                    f"the lexicon of {name} has {len(lexicon or ())} entries, but their embedding "
-                    f"{rows or 0} rows; is it the lexicon of this model?"
+                    f"the lexicon of {name} has {entries} entries, but their embedding {rows} "
+                    "rows; is it the lexicon of this model?"
                 )
 
     @property
