@@ -18,7 +18,7 @@ LAYERS = [
     {"formats"},
     {
         "inference_session", "embedder", "file_embedding", "export", "pooling", "whitening",
-        "scoring", "word_prediction",
+        "scoring", "word_prediction", "model_package",
     },
     {"word_occurrences", "pca_tsne", "plots"},
     {"pretraining", "tasks", "search", "compat", "integrations"},

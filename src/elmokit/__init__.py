@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from elmokit.model.scalar_mix import ScalarMix as ScalarMix
     from elmokit.model_config import BiLMConfig as BiLMConfig
     from elmokit.model_config import CharacterConfig as CharacterConfig
+    from elmokit.model_package import write_package as write_package
     from elmokit.pretraining.corpus import Corpus as Corpus
     from elmokit.pretraining.prepare import prepare as prepare
     from elmokit.pretraining.settings import PretrainingSettings as PretrainingSettings
@@ -76,6 +77,7 @@ _NAMES_OF = {
     "model.elmo": ["Elmo"],
     "model.scalar_mix": ["ScalarMix"],
     "model_config": ["BiLMConfig", "CharacterConfig"],
+    "model_package": ["write_package"],
     "pretraining.corpus": ["Corpus"],
     "pretraining.prepare": ["prepare"],
     "pretraining.settings": ["PretrainingSettings"],
