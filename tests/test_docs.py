@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES_WITH_CODE = [
     "README.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md", "docs/tasks.md",
-    "docs/serve.md",
+    "docs/serve.md", "docs/languages.md",
 ]  # fmt: skip
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -41,12 +41,22 @@ for language, code in json.load(sys.stdin):
     print("=== end of block", flush=True)
 """
 
-# Options of other programs that the pages name: AllenNLP, bilm-tf, lm_1b, ELMoForManyLangs,
+# The texts of docs/languages.md.
+SWAHILI = [
+    f"{who} {verb} {what} {where}."
+    for who in ("Mtoto", "Mwalimu", "Mama", "Rafiki yangu", "Mkulima")
+    for verb in ("anasoma", "ananunua", "anapenda", "anatafuta")
+    for what in ("kitabu", "gazeti", "barua", "ramani")
+    for where in ("nyumbani", "shuleni", "sokoni", "mjini")
+]
+
+# Options of other programs that the pages name: AllenNLP, bilm-tf, lm_1b, ELMoForManyLangs, pip,
 # torchrun, TensorBoard, and (--split) elmokit 0.1.
 FOREIGN_OPTIONS = {
     "--cuda-device", "--include-sentence-indices", "--options-file", "--vocab-path",
     "--weight-file", "--test_prefix", "--batch_size", "--train_prefix", "--save_dir", "--mode",
-    "--num_samples", "--sentence", "--nproc-per-node", "--logdir", "--split", "--input_format",
+    "--num_samples", "--sentence", "--nproc-per-node", "--logdir", "--no-deps", "--split",
+    "--input_format",
     "--input", "--output_prefix", "--output_format", "--output_layer",
 }  # fmt: skip
 
@@ -79,9 +89,12 @@ def test_code_blocks_run_and_print_the_output_shown(page, small_model, environme
             code_blocks.append((language, code))
             expected_outputs.append(next_text if next_language == "" else None)
     assert code_blocks
+    folder = shutil.copytree(small_model, tmp_path / "pages")
+    (folder / "sw.txt").write_text("\n".join(SWAHILI[20:]), encoding="utf-8")
+    (folder / "held-out.txt").write_text("\n".join(SWAHILI[:20]), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", RUN_BLOCKS],
-        input=json.dumps(code_blocks), cwd=shutil.copytree(small_model, tmp_path / "run"),
+        input=json.dumps(code_blocks), cwd=folder,
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Commands about models: models, download, info, convert and export."""
+"""Commands about models: models, download, info, convert, package and export."""
 
 import json
 from pathlib import Path
@@ -198,6 +198,34 @@ def convert(
     elmokit.convert(
         source, target, weights=weights, format=format, tokenizer=tokenizer, align=align, half=half,
         offline=offline,
+    )  # fmt: skip
+    tell(f"{target}: written")
+
+
+def package(
+    source: str = argument("MODEL", "A model's name, folder or archive, or that of a run."),
+    target: Path = argument("DIR", "The folder to write."),
+    name: str = option("The name that the model gets.", ...),
+    version: str = option("The package's version.", "1.0.0"),
+    description: str = option("A line on the model.", "", show_default="NAME, an ELMo model"),
+    language: list[str] | None = option(
+        "A language of its text, an ISO 639 code; may be repeated.", metavar="CODE"
+    ),
+    licence: str = option(
+        "Its licence, as SPDX writes it.", "", metavar="SPDX", show_default="not stated"
+    ),
+    half: bool = option("Write float16 numbers: half the size, not exact.", False),
+) -> None:
+    """Write a Python package around a model: pip installs it, and elmokit knows it by name.
+
+    The package is called elmokit-NAME; pip wheel DIR builds it. The model's README.md, its card,
+    is the package's.
+
+    Example: elmo package run elmokit-swahili --name swahili --language sw --half
+    """
+    elmokit.write_package(
+        source, target, name=name, version=version, description=description,
+        languages=language or (), licence=licence, half=half,
     )  # fmt: skip
     tell(f"{target}: written")
 
