@@ -1,12 +1,12 @@
 """Words or characters for Chinese: which gives the lower perplexity after the same core-minutes?
 
-    python benchmarks/chinese/units.py --minutes 8 [--folder chinese-corpora]
+    python benchmarks/chinese/units.py --minutes 5 [--folder chinese-corpora]
 
 The same sentences are prepared twice, once with the words of the corpus and once with single
 characters. A biLM is trained on each from random weights in one thread, with the settings of
-`first.toml` and a learning rate that falls to a twentieth. The perplexities are per character: all
-that a model predicts, sentence ends and the spelling of unknown words included, divided by the
-number of characters.
+`first.toml`; words are read by a character CNN, characters by one or from a table. The perplexities
+are per character: all that a model predicts, sentence ends and the spelling of unknown words
+included, divided by the number of characters.
 """
 
 import argparse
@@ -28,7 +28,12 @@ from elmokit.tokenizers import get_tokenizer
 
 HERE = Path(__file__).parent
 PARTS = ("train", "valid")
-TOKENIZERS = {"words": "spaces", "characters": "characters"}
+CNN = {"input": "characters", "max_characters": "20", "filters": "[[1,32],[2,64],[3,128],[4,64]]"}
+ARMS = {  # the tokenizer that makes the units, and the settings that differ from first.toml
+    "words, CNN": ("spaces", CNN),
+    "characters, CNN": ("characters", CNN),
+    "characters, table": ("characters", {}),
+}
 VALID_SENTENCES = 600
 WARMUP = 0.08  # fraction of the steps
 TIMED = 8  # steps that are timed, after a first; a multiple of encoder_every
@@ -37,22 +42,23 @@ EVALUATED_AT = (0.5, 1.0)  # fractions of the steps
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=8.0, help="of one core, for each unit")
+    parser.add_argument("--minutes", type=float, default=5.0, help="of one core, for each arm")
     parser.add_argument("--folder", type=Path, default=Path("chinese-corpora"))
     parser.add_argument("--data", type=Path, default=Path("../shared/data/lm/zh"))
-    parser.add_argument("--units", nargs="+", choices=list(TOKENIZERS), default=list(TOKENIZERS))
+    parser.add_argument("--arms", nargs="+", choices=list(ARMS), default=list(ARMS))
     chosen = parser.parse_args()
     torch.set_num_threads(1)
     sentences = {part: write_sentences(chosen.data, chosen.folder, part) for part in PARTS}
-    for unit in chosen.units:
+    for arm in chosen.arms:
+        tokenizer, changes = ARMS[arm]
         corpus = elmokit.prepare(
             [str(sentences["train"])],
-            chosen.folder / unit,
-            tokenizer=TOKENIZERS[unit],
+            chosen.folder / tokenizer,
+            tokenizer=tokenizer,
             valid=[str(sentences["valid"])],
             max_words=50_003,
         )
-        print(json.dumps({"unit": unit, **train(corpus, chosen.minutes * 60)}), flush=True)
+        print(json.dumps({"arm": arm, **train(corpus, changes, chosen.minutes * 60)}), flush=True)
 
 
 def write_sentences(data, folder, part):
@@ -69,9 +75,9 @@ def write_sentences(data, folder, part):
     return path
 
 
-def train(corpus, seconds):
+def train(corpus, changes, seconds):
     """Train for so many seconds of one core; the perplexities per character on the way."""
-    settings = read_settings(HERE / "first.toml", {"threads": "1", "schedule": "linear"})
+    settings = read_settings(HERE / "first.toml", {"threads": "1", **changes})
     trial = Trainer(corpus, replace(settings, steps=1000))
     trial.train_step()
     started = time.process_time()
