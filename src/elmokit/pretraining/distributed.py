@@ -104,7 +104,6 @@ class ProcessGroup:
         return values[0]
 
     def close(self) -> None:
-        """Leave the group."""
         if self.size > 1:
             dist.destroy_process_group()
 

@@ -1,7 +1,7 @@
 """The directory of a pretraining run: settings, checkpoint and best model."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -69,14 +69,9 @@ class RunDirectory:
         manifest = {**settings.fixed, "corpus": corpus.fingerprint}
         self._directory = ResumableDirectory(path, manifest, manifest_name=None, remedy=_REMEDY)
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> AbstractContextManager[object]:
         """Exclusive use of the directory, which is created; ranks that do not write need none."""
-        if not self._writes:
-            yield
-            return
-        with self._directory:
-            yield
+        return self._directory if self._writes else nullcontext()
 
     def read_checkpoint(self) -> Checkpoint | None:
         """The checkpoint to resume from, None if no step is done yet.
@@ -97,13 +92,11 @@ class RunDirectory:
         return checkpoint
 
     def write_settings(self) -> None:
-        """Write settings.toml."""
         if self._writes:
             with self._directory.explaining_errors():
                 write_atomically(self.path / SETTINGS, to_toml(self._settings))
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Replace the last checkpoint."""
         if self._writes:
             write_checkpoint(vars(checkpoint), self.path / CHECKPOINT)
 

@@ -98,6 +98,35 @@ def write_corpus(
     write_atomically(directory / "corpus.json", json.dumps(asdict(record), indent=2) + "\n")
 
 
+def write_part(chunk: Chunk, path: Path, *, tokenizer: str, wrapped: bool) -> int:
+    """Tokenize a chunk and write its part; returns the number of words."""
+    tokenizer_, spaced = get_tokenizer(tokenizer), expects_spaces(tokenizer)
+    id_of_form: defaultdict[str, int] = defaultdict(count().__next__)
+    for form in FIRST_FORMS:
+        id_of_form[form]
+    ids, held_out, replaced = array("i"), list[str](), 0
+    bad_lines: list[BadLine] = []
+    for lines in chunk.ranges:
+        for text in split_paragraphs(lines, bad_lines.append, spaced=spaced, wrapped=wrapped):
+            for words in map(tokenizer_.tokenize, tokenizer_.split_sentences(text)):
+                if words and lines.held_out:
+                    replaced += sum(word in RESERVED_WORDS for word in words)
+                    held_out.append(" ".join(UNKNOWN if w in RESERVED_WORDS else w for w in words))
+                elif words:
+                    ids.extend(map(id_of_form.__getitem__, words))
+                    ids.append(0)
+    bad_lines += [BadLine(file, 0, "empty") for file in chunk.empty_files]
+    bad = [asdict(line) for line in bad_lines]
+    about = {"held_out": held_out, "replaced": replaced, "bad_lines": bad}
+    arrays: dict[str, Any] = {
+        "ids": np.array(ids, np.int32),
+        "forms": np.frombuffer("\0".join(id_of_form).encode(), np.uint8),
+        "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
+    }
+    write_atomically(path, lambda file: np.savez(file, **arrays))
+    return len(ids) - ids.count(0)
+
+
 @dataclass(frozen=True)
 class Part:
     """The sentences of a chunk."""
@@ -109,54 +138,12 @@ class Part:
     bad_lines: list[BadLine]
 
     @classmethod
-    def of_chunk(cls, chunk: Chunk, *, tokenizer: str, wrapped: bool) -> "Part":
-        """Tokenize a chunk."""
-        tokenizer_, spaced = get_tokenizer(tokenizer), expects_spaces(tokenizer)
-        id_of_form: defaultdict[str, int] = defaultdict(count().__next__)
-        for form in FIRST_FORMS:
-            id_of_form[form]
-        id_array, held_out, replaced = array("i"), list[str](), 0
-        bad_lines: list[BadLine] = []
-        for lines in chunk.ranges:
-            for text in split_paragraphs(lines, bad_lines.append, spaced=spaced, wrapped=wrapped):
-                for words in map(tokenizer_.tokenize, tokenizer_.split_sentences(text)):
-                    if words and lines.held_out:
-                        replaced += sum(word in RESERVED_WORDS for word in words)
-                        held_out.append(
-                            " ".join(UNKNOWN if w in RESERVED_WORDS else w for w in words)
-                        )
-                    elif words:
-                        id_array.extend(map(id_of_form.__getitem__, words))
-                        id_array.append(0)
-        bad_lines += [BadLine(file, 0, "empty") for file in chunk.empty_files]
-        ids = np.frombuffer(id_array, np.int32) if id_array else np.zeros(0, np.int32)
-        return cls(ids, list(id_of_form), held_out, replaced, bad_lines)
-
-    @classmethod
     def read(cls, path: Path) -> "Part":
         """The part in a file."""
         with np.load(path) as stored:
             about = json.loads(stored["about"].tobytes())
             about["bad_lines"] = [BadLine(**line) for line in about["bad_lines"]]
             return cls(stored["ids"], stored["forms"].tobytes().decode().split("\0"), **about)
-
-    def write(self, path: Path) -> None:
-        """Write the part to a file."""
-        bad_lines = [asdict(line) for line in self.bad_lines]
-        about = {"held_out": self.held_out, "replaced": self.replaced, "bad_lines": bad_lines}
-        arrays: dict[str, Any] = {
-            "ids": self.ids,
-            "forms": np.frombuffer("\0".join(self.forms).encode(), np.uint8),
-            "about": np.frombuffer(json.dumps(about).encode(), np.uint8),
-        }
-        write_atomically(path, lambda file: np.savez(file, **arrays))
-
-
-def write_part(chunk: Chunk, path: Path, *, tokenizer: str, wrapped: bool) -> int:
-    """Tokenize a chunk and write its part; returns the number of words."""
-    part = Part.of_chunk(chunk, tokenizer=tokenizer, wrapped=wrapped)
-    part.write(path)
-    return int((part.ids > 0).sum())
 
 
 @dataclass

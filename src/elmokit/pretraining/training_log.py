@@ -73,7 +73,6 @@ class TrainingLog:
         return self._final_step == self._trainer.step
 
     def close(self) -> None:
-        """Close TensorBoard's file."""
         if self._tensorboard is not None:
             self._tensorboard.close()
 

@@ -34,7 +34,6 @@ class Window:
         return self.inputs <= END
 
     def rows(self, rows: slice) -> "Window":
-        """Some of the rows."""
         return Window(self.inputs[rows], self.targets[rows])
 
 
@@ -76,7 +75,6 @@ class Stream:
         self._sentences = self._read_sentences()
 
     def next_window(self) -> Window:
-        """The window after the last one."""
         targets = np.empty((len(self._remaining), self._sequence_length), np.int64)
         for row, row_targets in enumerate(targets):
             filled = 0
