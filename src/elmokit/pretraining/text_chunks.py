@@ -3,7 +3,6 @@
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from elmokit.files import TextFile, TextReader
 
@@ -86,33 +85,29 @@ def read_chunks(
         yield Chunk(index, ranges, empty_files, bytes_of_files)
 
 
-class _Paragraph(NamedTuple):
-    first_line: int
-    text: bytes  # cut at about MAX_BYTES
-
-
-def _read_lines(reader: TextReader) -> Iterator[_Paragraph]:
+def _read_lines(reader: TextReader) -> Iterator[tuple[int, bytes]]:
+    """Lines and their numbers, cut at about MAX_BYTES."""
     number = 0
     while text := reader.read_line(MAX_BYTES + 2):
         number += 1
         if len(text) > MAX_BYTES and not text.endswith(b"\n"):
             while (rest := reader.read_line(MAX_BYTES)) and not rest.endswith(b"\n"):
                 pass  # the rest of a line that is too long never fills the memory
-        yield _Paragraph(number, text if text.endswith(b"\n") else text + b"\n")
+        yield number, text if text.endswith(b"\n") else text + b"\n"
 
 
-def _read_paragraphs(reader: TextReader) -> Iterator[_Paragraph]:
-    """Lines up to a blank one, which is included."""
+def _read_paragraphs(reader: TextReader) -> Iterator[tuple[int, bytes]]:
+    """Lines up to a blank one, which is included, and the number of the first."""
     first_line, lines, size = 1, list[bytes](), 0
     for number, text in _read_lines(reader):
         if size <= MAX_BYTES:
             lines.append(text)
             size += len(text)
         if text.isspace():
-            yield _Paragraph(first_line, b"".join(lines))
+            yield first_line, b"".join(lines)
             first_line, lines, size = number + 1, [], 0
     if lines:
-        yield _Paragraph(first_line, b"".join(lines))
+        yield first_line, b"".join(lines)
 
 
 KINDS = {

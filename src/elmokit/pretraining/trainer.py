@@ -274,13 +274,24 @@ class Trainer:
         self, checkpoint: Checkpoint | None, init_from: Pretrained | None
     ) -> str | None:
         """Restore a checkpoint, or else copy the weights of another model; says which."""
-        if checkpoint is not None:
-            self._restore(checkpoint)
-            return f"resuming after step {self.step:,} of {self.total_steps:,}"
-        if init_from is None:
-            return None
-        self.initial_card = init_from.card
-        return copy_weights(init_from, self.pretrained)
+        if checkpoint is None:
+            if init_from is None:
+                return None
+            self.initial_card = init_from.card
+            return copy_weights(init_from, self.pretrained)
+        self.step, self.initial_card = checkpoint.step, checkpoint.initial_card
+        self.best_score, self.best_step = checkpoint.best_score, checkpoint.best_step
+        self.model.load_state_dict(
+            {parameter_name(name): tensor for name, tensor in checkpoint.weights.items()}
+        )
+        self._optimizer.load_state_dict(checkpoint.optimizer)
+        self._state = State(
+            checkpoint.hidden[:, :, self._rows].to(self._device),
+            checkpoint.cell[:, :, self._rows].to(self._device),
+        )
+        for stream, position in zip(self._streams, checkpoint.positions, strict=True):
+            stream.seek(position)
+        return f"resuming after step {self.step:,} of {self.total_steps:,}"
 
     def model_card(self, validation: Validation | None) -> str:
         """The card of the model as it is now, in Markdown."""
@@ -299,20 +310,6 @@ class Trainer:
             card += "\nTraining started from the weights of another model. Its card:\n\n"
             card += "".join(f"> {line}".rstrip() + "\n" for line in lines)
         return card
-
-    def _restore(self, checkpoint: Checkpoint) -> None:
-        self.step, self.initial_card = checkpoint.step, checkpoint.initial_card
-        self.best_score, self.best_step = checkpoint.best_score, checkpoint.best_step
-        self.model.load_state_dict(
-            {parameter_name(name): tensor for name, tensor in checkpoint.weights.items()}
-        )
-        self._optimizer.load_state_dict(checkpoint.optimizer)
-        self._state = State(
-            checkpoint.hidden[:, :, self._rows].to(self._device),
-            checkpoint.cell[:, :, self._rows].to(self._device),
-        )
-        for stream, position in zip(self._streams, checkpoint.positions, strict=True):
-            stream.seek(position)
 
     def _open_stream(self, direction: Direction) -> Stream:
         settings = self.settings
