@@ -18,6 +18,7 @@ import numpy as np
 
 TEXTS = ["the cat is on the mat", "dogs"]
 WORDS = ["the", "cat", "is", "on", "mat", "dogs", "are", "in", "fog", "and", "it", "was", "not"]
+NAMES_OF_LARGE_INDEX = 12_000
 MIX, SCALE = [0.3, -1.2, 0.7], 1.25
 OPTIONS = {
     "bidirectional": True,
@@ -46,9 +47,10 @@ def write(folder: Path) -> None:
 
     sys.modules["tensorflow"] = tf  # bilm-tf says `import tensorflow as tf`
     tf.disable_v2_behavior()
-    for part in ("arrays", "run", "hdf5", "elmo/variables"):
+    for part in ("arrays", "large", "run", "hdf5", "elmo/variables"):
         (folder / part).mkdir(parents=True)
     write_arrays(tf, folder)
+    write_large_index(tf, folder)
     train(tf, folder)
     export_module(tf, folder)
     write_full_size(tf, folder)
@@ -86,6 +88,17 @@ def write_arrays(tf, folder):
                 }
             )
     np.savez(folder / "arrays.npz", **values)
+
+
+def write_large_index(tf, folder):
+    """So many names that the index has several blocks of 256 KB; array n holds n."""
+    names = [f"scope_{n % 97}/{'x' * (n % 60)}/{n}" for n in range(NAMES_OF_LARGE_INDEX)]
+    with tf.Graph().as_default(), tf.Session() as session:
+        parts = tf.unstack(tf.range(len(names), dtype=tf.float32))
+        prefix = str(folder / "large" / "model.ckpt")
+        session.run(tf.raw_ops.SaveV2(
+            prefix=prefix, tensor_names=names, shape_and_slices=[""] * len(names), tensors=parts
+        ))  # fmt: skip
 
 
 def train(tf, folder):
@@ -176,6 +189,13 @@ def compare(folder: Path) -> None:
     shards = len([*(folder / "arrays").glob("*.data-*")])
     size = (folder / "arrays" / "model.ckpt.index").stat().st_size
     print(f"{len(tensors):,} arrays in {shards} data files, index {size:,} bytes: the same bits")
+
+    large = folder / "large" / "model.ckpt.index"
+    tensors = read_bundle(large)
+    assert len(tensors) == NAMES_OF_LARGE_INDEX
+    for name, tensor in tensors.items():
+        assert tensor[()] == int(name.rpartition("/")[2])
+    print(f"{len(tensors):,} arrays, index {large.stat().st_size:,} bytes: the same bits")
 
     run = load(folder / "run")
     assert run.fingerprint() == load(folder / "hdf5").fingerprint()

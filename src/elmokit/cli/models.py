@@ -139,6 +139,7 @@ def info(
     if len(files) > 2:
         raise typer.BadParameter("give a folder, a zip, or two files", param_hint="MODEL")
     pretrained = load(model=files).pretrained
+    mix = pretrained.mix
     bilm, softmax = pretrained.model.bilm, pretrained.model.softmax
     config, lexicons = bilm.config, bilm.config.lexicons
     characters = config.characters if lexicons is None else lexicons.characters
@@ -164,9 +165,8 @@ def info(
         "softmax words": None if softmax is None else softmax.num_words,
         "vocabulary": None if pretrained.vocabulary is None else len(pretrained.vocabulary),
         "tokenizer": pretrained.tokenizer,
-        "mix": None
-        if pretrained.mix is None
-        else [*pretrained.mix.layer_weights.tolist(), pretrained.mix.scale.item()],
+        "mix": mix and mix.layer_weights.tolist(),
+        "scale of the mix": mix and mix.scale.item(),
         "aligned layers": [*config.aligned_layers] or None,
         "fingerprint": pretrained.fingerprint(),
     }

@@ -24,6 +24,7 @@ Align = str | Path | Mapping[int, str | Path | npt.ArrayLike | Tensor]
 Matrix = npt.NDArray[Any]
 
 _LAYER_OF_A_PTH = 1  # of the published matrices; those of other layers are files of their own
+_MAX_MATRICES = 16  # of a file
 
 # What torch, NumPy and zipfile raise for a damaged file.
 _DAMAGED = (
@@ -34,53 +35,37 @@ _DAMAGED = (
 
 def read_alignment(align: Align, config: BiLMConfig) -> dict[int, Tensor]:
     """The matrix of each layer that is to be aligned, float32."""
-    if isinstance(align, Mapping):
-        matrices = {layer: _one_matrix(given, config) for layer, given in align.items()}
+    dim, top = config.output_size, config.num_layers
+    if not isinstance(align, Mapping):
+        matrices = _read(Path(align), dim)
     else:
-        path = Path(align)
-        matrices = {layer: (str(path), matrix) for layer, matrix in _read(path, config).items()}
-    if not matrices:
-        raise InputError(f"{align}: no matrix, expected one for a layer, 0 to {config.num_layers}")
-    dim = config.output_size
-    for layer, (name, matrix) in matrices.items():
-        if isinstance(layer, bool) or layer not in range(config.num_layers + 1):
-            raise InputError(
-                f"{name}: is for layer {layer!r}, but the model has 0 to {config.num_layers}"
-            )
-        if matrix.shape != (dim, dim) or matrix.dtype.kind != "f":
-            raise InputError(
-                f"{name}: the matrix of layer {layer} has the shape {matrix.shape} and the type "
-                f"{matrix.dtype}, expected ({dim}, {dim}) and floating-point numbers; is it for "
-                "this model?"
-            )
-        if not np.isfinite(matrix).all():
-            raise InputError(f"{name}: the matrix of layer {layer} holds a NaN or an infinity")
-    return {
-        layer: torch.from_numpy(matrix.astype(np.float32))
-        for layer, (_, matrix) in matrices.items()
-    }
+        matrices = {}
+        for layer, given in align.items():
+            if isinstance(given, str | Path):
+                matrices[layer] = read_matrix(Path(given), dim)
+            else:
+                matrix = given.detach().cpu() if isinstance(given, Tensor) else given
+                matrices[layer] = _checked(np.asarray(matrix), f"align[{layer!r}]", dim)
+    if not matrices or any(layer not in range(top + 1) for layer in matrices):
+        raise InputError(
+            f"align has matrices of the layers {[*matrices]}, but the model has 0 to {top}"
+        )
+    return matrices
 
 
-def _one_matrix(
-    given: str | Path | npt.ArrayLike | Tensor, config: BiLMConfig
-) -> tuple[str, Matrix]:
-    """A matrix and what error messages call it."""
-    if isinstance(given, Tensor):
-        return "align", given.detach().float().cpu().numpy()
-    if not isinstance(given, str | Path):
-        return "align", np.asarray(given)
-    matrices = _read(Path(given), config)
+def read_matrix(path: Path, dim: int) -> Tensor:
+    """The only matrix of a file, (dim, dim), float32."""
+    matrices = _read(path, dim)
     if len(matrices) != 1:
-        raise InputError(f"{given}: has {len(matrices)} matrices, expected that of one layer")
-    return str(given), next(iter(matrices.values()))
+        raise FormatError(f"{path}: has {len(matrices)} matrices, expected that of one layer")
+    return next(iter(matrices.values()))
 
 
-def _read(path: Path, config: BiLMConfig) -> dict[int, Matrix]:
+def _read(path: Path, dim: int) -> dict[int, Tensor]:
     """The matrices of a file by layer."""
     if not path.is_file():
         raise FormatError(f"{path}: no such file")
-    # Room for float64 matrices of all layers; nothing larger is unpacked.
-    max_bytes = (config.num_layers + 1) * (8 * config.output_size**2 + 2**12)
+    max_bytes = _MAX_MATRICES * (8 * dim**2 + 2**12)  # float64; nothing larger is unpacked
     try:
         declared = path.stat().st_size
         if zipfile.is_zipfile(path):
@@ -88,10 +73,10 @@ def _read(path: Path, config: BiLMConfig) -> dict[int, Matrix]:
                 declared = sum(info.file_size for info in archive.infolist())
         if declared > max_bytes:
             raise FormatError(
-                f"{path}: has {declared:,} bytes, expected at most {max_bytes:,} in the matrices "
-                f"of {config.output_size} dimensions; is it for this model?"
+                f"{path}: has {declared:,} bytes, expected at most {max_bytes:,} in matrices of "
+                f"{dim} dimensions; is it for this model?"
             )
-        return _read_npz(path) if path.suffix == ".npz" else {_LAYER_OF_A_PTH: _read_pth(path)}
+        arrays = _read_npz(path) if path.suffix == ".npz" else {_LAYER_OF_A_PTH: _read_pth(path)}
     except FormatError:
         raise
     except _DAMAGED as error:
@@ -104,6 +89,18 @@ def _read(path: Path, config: BiLMConfig) -> dict[int, Matrix]:
         raise FormatError(
             f"{path}: cannot be read as an .npz or .pth file ({reason}); was it cut short?"
         ) from None
+    return {layer: _checked(array, str(path), dim) for layer, array in arrays.items()}
+
+
+def _checked(matrix: Matrix, name: str, dim: int) -> Tensor:
+    if matrix.shape != (dim, dim) or matrix.dtype.kind != "f":
+        raise FormatError(
+            f"{name}: a matrix has the shape {matrix.shape} and the type {matrix.dtype}, expected "
+            f"({dim}, {dim}) and floating-point numbers; is it for this model?"
+        )
+    if not np.isfinite(matrix).all():
+        raise FormatError(f"{name}: a matrix holds a NaN or an infinity")
+    return torch.from_numpy(matrix.astype(np.float32))
 
 
 def _read_npz(path: Path) -> dict[int, Matrix]:

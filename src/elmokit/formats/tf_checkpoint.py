@@ -51,7 +51,7 @@ def read_checkpoint_folder(folder: Path, tokenizer: str | None = None) -> Pretra
 def read_checkpoint(
     index: Path, options: Path | None = None, tokenizer: str | None = None
 ) -> Pretrained:
-    """The model of a checkpoint, given its index, with the vocabulary beside the options.
+    """The model of a checkpoint, given its index, with the vocabulary beside the options or it.
 
     Without an options file, the one beside the index is read. A TF-Hub module needs none: its
     sizes are those of its arrays, and all else is as in the published modules.
@@ -73,19 +73,24 @@ def read_checkpoint(
             f"{index}: no options.json beside it, expected the one that bilm-tf wrote into the "
             "run's folder; put it there, or give both files"
         )
-    folder = (options or index).parent
     model = read_model(arrays, description, options or index, index)
-    vocabularies = sorted(folder.glob(_VOCABULARY))
-    if len(vocabularies) > 1 and folder / "vocab.txt" in vocabularies:
-        vocabularies = [folder / "vocab.txt"]
-    has_words = has_vocabulary(model) and len(vocabularies) == 1
+    vocabulary = _find_vocabulary((options or index).parent, index.parent)
     return Pretrained(
         model,
-        read_vocabulary(vocabularies[0]) if has_words else None,
+        read_vocabulary(vocabulary) if vocabulary and has_vocabulary(model) else None,
         tokenizer or description.elmokit.split,
         description.elmokit.card,
         _mix(mix_scalars, index),
     )
+
+
+def _find_vocabulary(*folders: Path) -> Path | None:
+    """The vocabulary in the first folder that has one: vocab.txt, or the only vocab*.txt."""
+    for folder in folders:
+        paths = sorted(folder.glob(_VOCABULARY))
+        if len(paths) == 1 or folder / "vocab.txt" in paths:
+            return paths[0] if len(paths) == 1 else folder / "vocab.txt"
+    return None
 
 
 def _latest_index(folder: Path) -> Path:

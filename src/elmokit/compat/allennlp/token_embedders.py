@@ -1,18 +1,15 @@
 """AllenNLP's token embedders: one ELMo representation of a text, in one language or in several."""
 
-import codecs
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from elmokit.compat.allennlp.indexer import ConfigurationError
 from elmokit.compat.allennlp.modules import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE, Elmo
-from elmokit.errors import FormatError
+from elmokit.formats.alignment import read_matrix
 
 
 class ElmoTokenEmbedder(nn.Module):
@@ -106,7 +103,8 @@ class ElmoTokenEmbedderMultiLang(nn.Module):
             )
             self.add_module(f"elmo_{language}", elmo)
             dim = elmo.get_output_dim()
-            matrix = _alignment((aligning_files or {}).get(language), dim)
+            path = (aligning_files or {}).get(language)
+            matrix = read_matrix(Path(path), dim) if path else torch.eye(dim)
             aligning = nn.Linear(dim, dim, bias=False)
             aligning.weight = nn.Parameter(matrix, requires_grad=False)
             self.add_module(f"aligning_{language}", aligning)
@@ -142,37 +140,6 @@ class ElmoTokenEmbedderMultiLang(nn.Module):
 
 def _projection(dim: int, projection_dim: int | None) -> nn.Module:
     return nn.Linear(dim, projection_dim) if projection_dim else nn.Identity()
-
-
-def _alignment(path: str | Path | None, dim: int) -> Tensor:
-    """The matrix in a file of `torch.save`, a tensor or an array; without a file, the identity."""
-    if not path:
-        return torch.eye(dim)
-    array = np.zeros(0)
-    array_types: list[Any] = [
-        # AllenNLP's users saved arrays of NumPy, too.
-        (array.__reduce__()[0], "numpy.core.multiarray._reconstruct"),
-        (array.__reduce__()[0], "numpy._core.multiarray._reconstruct"),
-        np.ndarray,
-        np.dtype,
-        *(type(np.dtype(name)) for name in ("f4", "f8")),
-        (codecs.encode, "_codecs.encode"),
-    ]
-    try:
-        with torch.serialization.safe_globals(array_types):  # no other type is made, or code run
-            loaded = torch.load(path, map_location="cpu", weights_only=True)
-        matrix = torch.as_tensor(loaded).float()
-    except (OSError, EOFError, RuntimeError, TypeError, ValueError, UnpicklingError) as error:
-        raise FormatError(
-            f"{path}: not a matrix of torch.save ({str(error).splitlines()[0]}); save it again "
-            "with torch.save(torch.as_tensor(matrix), path)"
-        ) from None
-    if matrix.shape != (dim, dim):
-        raise FormatError(
-            f"{path}: has the shape {tuple(matrix.shape)}, expected ({dim}, {dim}), which the "
-            "model's vectors have; is it the matrix of this model?"
-        )
-    return matrix
 
 
 def _settings(vocab: Any, params: Mapping[str, Any] | None) -> dict[str, Any]:
