@@ -123,10 +123,12 @@ def test_words_are_compared_by_their_cosines(model, tmp_path):
         compare_words(model, [], second)
 
 
-def test_mixes_of_different_layers_are_in_one_grid(tmp_path):
+def test_layer_weights_of_several_heads_are_in_one_grid(tmp_path, monkeypatch):
+    (tmp_path / "srl").mkdir()
+    monkeypatch.chdir(tmp_path / "srl")
     mixes = [
         LayerWeights(Path("a/ner"), "input", (0, 1, 2), (0.2, 0.5, 0.3)),
-        LayerWeights(Path("srl"), "output", (1, 2), (0.4, 0.6)),
+        LayerWeights(Path("."), "output", (1, 2), (0.4, 0.6)),
     ]
     plot_layer_weights(tmp_path / "mix.svg", mixes)
     svg = (tmp_path / "mix.svg").read_text("utf-8")

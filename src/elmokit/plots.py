@@ -146,7 +146,7 @@ def plot_layer_weights(path: Path, mixes: Sequence[LayerWeights]) -> None:
     """Plot layer weights: a row for each mix, a column for each layer that any of them has."""
     if not mixes:
         raise InputError("nothing to plot: none of the folders has layer weights")
-    names = [f"{mix.folder.name}, {mix.position}" for mix in mixes]
+    names = [f"{mix.folder.resolve().name}, {mix.position}" for mix in mixes]
     layers = sorted({layer for mix in mixes for layer in mix.layers})
     by_layer = [dict(zip(mix.layers, mix.weights, strict=True)) for mix in mixes]
     grid = [[weights.get(layer, float("nan")) for layer in layers] for weights in by_layer]

@@ -8,8 +8,12 @@ import pytest
 import torch
 
 from elmokit.errors import OutputError
-from elmokit.tasks.cached_layers import CachedLayers
-from elmokit.tasks.preprocessing import Preprocessor, spell_as_moses, split_into_sentences
+from elmokit.tasks.cached_layers import (
+    CachedLayers,
+    Preprocessor,
+    spell_as_moses,
+    split_into_sentences,
+)
 
 SENTENCES = [("a", "b", "c"), ("d",), ("a", "b", "c"), ("e", "f")]
 

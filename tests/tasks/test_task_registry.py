@@ -1,5 +1,7 @@
 """Every task reads its files and scores predictions as usual in its field."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -52,3 +54,13 @@ def test_an_empty_file_is_refused_with_its_name(task, tmp_path):
     file.write_text("")
     with pytest.raises(FormatError, match=r"nothing\.txt"):
         TASKS[task].read(file)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("module", ["heads.tagger", "heads.srl", "task_registry"])
+def test_all_tasks_are_registered_whichever_module_is_imported_first(module):
+    code = f"import elmokit.tasks.{module}, elmokit.tasks.task_registry as r; print(*r.TASKS)"
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert output.stdout.split() == [*TASKS] == sorted(TASKS)

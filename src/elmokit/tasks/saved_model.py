@@ -23,11 +23,10 @@ from elmokit.errors import ConfigError, FormatError, InputError
 from elmokit.formats.native import pack_tensors, read_tensors
 from elmokit.model.bilm import LanguageModel
 from elmokit.model_config import parse_record
-from elmokit.tasks.cached_layers import CachedLayers
+from elmokit.tasks.cached_layers import CachedLayers, Preprocessor
 from elmokit.tasks.datasets.example_records import Tokenize
 from elmokit.tasks.legacy_0_1 import OLD_VERSION, rename_task_json, stored_parameter
 from elmokit.tasks.minibatches import minibatches
-from elmokit.tasks.preprocessing import Preprocessor
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import TASKS, Head, Task
 from elmokit.tasks.text_io import is_single_input, to_json, words_by

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from elmokit.errors import FormatError, InputError
 from elmokit.files import TextFile
-from elmokit.tasks.preprocessing import STRAIGHT_QUOTES
+from elmokit.tasks.datasets.text_tables import STRAIGHT_QUOTES
 
 Vector = npt.NDArray[np.float32]
 

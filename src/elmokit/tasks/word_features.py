@@ -19,9 +19,8 @@ from elmokit.model.char_cnn import CharacterEncoder
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.model_config import CharacterConfig
 from elmokit.tasks.bilstm import layer_norm, variational_dropout
-from elmokit.tasks.cached_layers import CachedLayers
+from elmokit.tasks.cached_layers import CachedLayers, Preprocessor
 from elmokit.tasks.datasets.example_records import Words
-from elmokit.tasks.preprocessing import Preprocessor
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.vocab import PADDING, UNKNOWN, WordVocabulary
 from elmokit.vocab import CharacterIndexer

@@ -15,6 +15,7 @@ PENN_TREEBANK_SYMBOLS = {
     "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
     "``": '"', "''": '"',
 }  # fmt: skip
+STRAIGHT_QUOTES = str.maketrans("“”„«»‘’‚´`", '"' * 5 + "'" * 5)
 
 
 def read_labelled(path: str | Path, tokenize: Tokenize) -> list[LabelledText]:
