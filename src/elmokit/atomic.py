@@ -177,21 +177,30 @@ class ResumableDirectory:
 
     def check_manifest(self, stored: Mapping[str, Any]) -> None:
         """Raise InputError if the work was started with another manifest than this one."""
-        stored = json.loads(json.dumps(dict(stored)))
-        differences = []
-        for name, value in self._manifest.items():
-            if stored.get(name) != value:
-                values = f"{name} {_shown(stored.get(name))}, now {_shown(value)}"
-                differences.append(values if len(values) <= _LONGEST_SHOWN else f"another {name}")
-        if differences:
-            raise InputError(
-                f"{self.path}: was started with {', and '.join(differences)}; {self._remedy}"
-            )
+        check_manifest(stored, self._manifest, name=str(self.path), remedy=self._remedy)
 
     def _unfinished(self) -> set[Path]:
         """What a killed process had not finished writing."""
         directories = self.path, self.part_path(0).parent
         return {path for directory in directories for path in directory.glob(".*.unfinished")}
+
+
+def check_manifest(
+    stored: Mapping[str, Any], manifest: Mapping[str, Any], *, name: str, remedy: str
+) -> None:
+    """Raise InputError, which says what differs, if `stored` lacks a value of `manifest`.
+
+    In the message `name` stands for the work.
+    """
+    stored, manifest = (json.loads(json.dumps(dict(values))) for values in (stored, manifest))
+    differences = []
+    for key, value in manifest.items():
+        if stored.get(key) != value:
+            values = f"{key} {_shown(stored.get(key))}, now {_shown(value)}"
+            other = "other" if key.endswith("s") else "another"
+            differences.append(values if len(values) <= _LONGEST_SHOWN else f"{other} {key}")
+    if differences:
+        raise InputError(f"{name}: was started with {', and '.join(differences)}; {remedy}")
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:

@@ -300,7 +300,7 @@ def test_a_killed_build_is_resumed_wherever_it_was_killed(
     with pytest.raises(InputError, match="its build was interrupted: repeat it"):
         Index.open(url, spaced)
     postgres.wait_until_left()
-    with pytest.raises(InputError, match="started with other files, options or another model"):
+    with pytest.raises(InputError, match="was started with pooling mean, now max; finish it as it"):
         Index.build(url, [text], spaced, kind="hnsw", pooling="max")
 
     # All is loaded and the graph is made; the load waits to drop the parts, and is killed.

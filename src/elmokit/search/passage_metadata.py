@@ -10,8 +10,9 @@ from elmokit.errors import FormatError, ServiceError
 from elmokit.search.passages import Passage, VectorSource
 from elmokit.search.store import Counts, PassageRef
 
-_TABLES = """
-CREATE TABLE passages (
+_CREATE_TABLES = """
+BEGIN;
+CREATE TABLE IF NOT EXISTS passages (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     file TEXT NOT NULL,
     line INTEGER NOT NULL,
@@ -19,16 +20,17 @@ CREATE TABLE passages (
     stop INTEGER NOT NULL,
     text TEXT NOT NULL
 );
-CREATE TABLE vectors (
+CREATE TABLE IF NOT EXISTS vectors (
     id INTEGER PRIMARY KEY,
     passage INTEGER NOT NULL,
     word TEXT,
     form TEXT,
     place INTEGER
 );
-CREATE INDEX by_file ON passages(file);
-CREATE INDEX by_passage ON vectors(passage);
-CREATE INDEX by_form ON vectors(form) WHERE form IS NOT NULL;
+CREATE INDEX IF NOT EXISTS by_file ON passages(file);
+CREATE INDEX IF NOT EXISTS by_passage ON vectors(passage);
+CREATE INDEX IF NOT EXISTS by_form ON vectors(form) WHERE form IS NOT NULL;
+COMMIT;
 """
 _LOCK_TIMEOUT_SECONDS = 5.0  # while another process writes
 _IDS_PER_QUERY = 500  # SQLite takes no more than some thousands
@@ -49,11 +51,7 @@ class PassageMetadata:
         """A new database, or the one that is there."""
         metadata = cls(path)
         with metadata._explaining_errors():
-            (tables,) = metadata._connection.execute(
-                "SELECT count(*) FROM sqlite_master"
-            ).fetchone()
-            if not tables:
-                metadata._connection.executescript(f"BEGIN; {_TABLES} COMMIT;")
+            metadata._connection.executescript(_CREATE_TABLES)
         return metadata
 
     @classmethod
@@ -82,17 +80,18 @@ class PassageMetadata:
     ) -> None:
         """Add passages, and the sources of the vectors with ids from `first` on."""
         with self._explaining_errors():
-            ids = [self._add_passage(passage) for passage in passages]
-            self._connection.executemany(
-                "INSERT INTO vectors VALUES (?, ?, ?, ?, ?)",
-                (
-                    (
-                        vector_id, ids[source.passage], source.word,
-                        source.word and source.word.casefold(), source.word_index,
-                    )
-                    for vector_id, source in enumerate(sources, first)
-                ),
-            )  # fmt: skip
+            ids = [
+                self._connection.execute(
+                    "INSERT INTO passages (file, line, start, stop, text) VALUES (?, ?, ?, ?, ?)",
+                    (p.file, p.line, p.start, p.end, p.text),
+                ).lastrowid
+                for p in passages
+            ]
+            rows = (
+                (id_, ids[s.passage], s.word, s.word and s.word.casefold(), s.word_index)
+                for id_, s in enumerate(sources, first)
+            )
+            self._connection.executemany("INSERT INTO vectors VALUES (?, ?, ?, ?, ?)", rows)
 
     def delete(self, passages: Sequence[int]) -> list[int]:
         """Delete passages; return the ids of their vectors."""
@@ -105,12 +104,10 @@ class PassageMetadata:
         return vectors
 
     def missing(self, passages: Sequence[int]) -> list[int]:
-        """The ids that no passage has."""
         present = {id_ for (id_,) in self._select("SELECT id FROM passages WHERE id", passages)}
         return [id_ for id_ in passages if id_ not in present]
 
     def passages_of(self, file: str) -> list[int]:
-        """The ids of a file's passages."""
         return self._fetch_ids("SELECT id FROM passages WHERE file = ?", file)
 
     def passage_refs(self, vectors: Sequence[int]) -> dict[int, PassageRef]:
@@ -140,14 +137,6 @@ class PassageMetadata:
         passages, files = self._fetch_one("SELECT count(*), count(DISTINCT file) FROM passages")
         (vectors,) = self._fetch_one("SELECT count(*) FROM vectors")
         return Counts(passages, vectors, files)
-
-    def _add_passage(self, passage: Passage) -> int:
-        row = passage.file, passage.line, passage.start, passage.end, passage.text
-        cursor = self._connection.execute(
-            "INSERT INTO passages (file, line, start, stop, text) VALUES (?, ?, ?, ?, ?)", row
-        )
-        assert cursor.lastrowid is not None
-        return cursor.lastrowid
 
     def _fetch_one(self, query: str) -> Any:
         with self._explaining_errors():

@@ -14,6 +14,7 @@ import numpy as np
 import psycopg
 from pgvector import HalfVector
 
+from elmokit.atomic import check_manifest
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.pooling import Vectors
 from elmokit.search.faiss_vectors import MAX_FLAT_VECTORS
@@ -339,11 +340,10 @@ def _start_or_resume(database: Database, manifest: Mapping[str, Any]) -> None:
         raise OutputError(
             f"{database.name}: there is an index already; add to it, or choose another name"
         )
-    if current_settings(json.loads(stored)) != json.loads(json.dumps(dict(manifest))):
-        raise InputError(
-            f"{database.name}: its build was started with other files, options or another model; "
-            f'repeat those, or remove it (DROP SCHEMA "{database.schema}" CASCADE)'
-        )
+    remedy = f'finish it as it was started, or remove it (DROP SCHEMA "{database.schema}" CASCADE)'
+    check_manifest(
+        current_settings(json.loads(stored)), manifest, name=database.name, remedy=remedy
+    )
 
 
 def _copy_rows(

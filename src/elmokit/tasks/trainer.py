@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 
 from elmokit.atomic import (
     ResumableDirectory,
+    check_manifest,
     read_checkpoint,
     write_atomically,
     write_checkpoint,
@@ -102,7 +102,8 @@ def train_task(
             model = _copy(model)  # the caller's biLM stays as it is
     _log_labels(task, train, dev, log)
     gpus = [device] if device.type == "cuda" else []
-    with _directory(out) as directory, torch.random.fork_rng(gpus), using_threads(None):
+    work = ResumableDirectory(out, {}, manifest_name=None)  # the manifest is in task.json
+    with work as directory, torch.random.fork_rng(gpus), using_threads(None):
         torch.manual_seed(settings.seed)
         head = _new_head(task, train, settings, model, layers).to(device)
         optimizer = torch.optim.AdamW(
@@ -194,7 +195,7 @@ def check_run(
         elmo = record.elmo  # the biLM has changed by now
     manifest = {"task": task.name, **asdict(settings), _BILM: elmo}
     stored = {"task": record.task, **asdict(record.settings), _BILM: record.elmo}
-    _directory(out, manifest).check_manifest(stored)
+    check_manifest(stored, manifest, name=str(out), remedy=_REMEDY)
 
 
 @dataclass(frozen=True)
@@ -268,11 +269,6 @@ def digest_of_run(
     for example in (*train, None, *dev):
         digest.update(digest_of_example(example).encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
-
-
-def _directory(out: Path, manifest: Mapping[str, Any] = MappingProxyType({})) -> ResumableDirectory:
-    """The folder of a run, whose manifest is in its checkpoint and in task.json."""
-    return ResumableDirectory(out, manifest, manifest_name=None, remedy=_REMEDY)
 
 
 def _read_checkpoint(out: Path, digest: str) -> Checkpoint:
