@@ -17,6 +17,7 @@ from elmokit.compat import tfhub
 from elmokit.compat.allennlp import ElmoEmbedder
 from elmokit.errors import DownloadError, FormatError
 from elmokit.file_download import RemoteFile
+from elmokit.formats.model_format import FORMATS
 from elmokit.tokenizers import check_tokenizer
 from faulty_server import faulty_server
 from random_models import make_folder
@@ -76,9 +77,7 @@ def test_every_entry_is_well_formed():
         assert model.licence, model.name
         assert {*model.languages} <= {*languages}, model.name
         assert model.languages or model.domain == "proteins" or model.name == "nlpl-219", model.name
-        assert model.format in {"elmokit", "bilm-tf", "tf-checkpoint", "ELMoForManyLangs"} or (
-            model.unsupported
-        ), model.name
+        assert model.format in FORMATS or (model.unsupported), model.name
         if model.tokenizer is not None:
             check_tokenizer(model.tokenizer)
         assert (
