@@ -312,6 +312,12 @@ def test_a_model_without_an_address_says_where_to_put_it(monkeypatch, cache):
         elmokit.load("stackoverflow")
 
 
+def test_a_mirror_may_have_what_has_no_address(mirror, model_folder):
+    for name in ("options.json", "weights.hdf5"):
+        mirror.files[f"/stackoverflow/{name}"] = (model_folder / name).read_bytes()
+    assert fingerprint("stackoverflow") == fingerprint(model_folder)
+
+
 def test_a_model_that_elmokit_cannot_load_is_not_downloaded(no_network):
     with pytest.raises(FormatError, match="cannot load it: it is a transformer, not an LSTM"):
         elmokit.load("transformer-elmo", offline=False)

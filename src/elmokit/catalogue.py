@@ -156,7 +156,11 @@ def cache_folder() -> Path:
     import platformdirs  # noqa: PLC0415  not needed for a model that is given by its path
 
     named = os.environ.get("ELMOKIT_CACHE")
-    return Path(named) if named else platformdirs.user_cache_path("elmokit", appauthor=False)
+    return (
+        Path(named).expanduser()
+        if named
+        else platformdirs.user_cache_path("elmokit", appauthor=False)
+    )
 
 
 def language_names(model: PublishedModel) -> list[str]:
@@ -176,7 +180,7 @@ def _locate_address(address: str, *, file_of_pair: bool, offline: bool) -> Locat
     name = unquote(urlsplit(address).path).rpartition("/")[2]
     if folder := os.environ.get("ELMOKIT_MODELS"):
         path = Path(folder, name)
-        if not path.is_file():
+        if not path.exists():
             raise FormatError(
                 f"{path}: no such file, and ELMOKIT_MODELS names its folder for {address}; put it "
                 "there, or unset ELMOKIT_MODELS to have it downloaded"
@@ -223,7 +227,7 @@ def _fetch(model: PublishedModel, *, offline: bool, thoroughly: bool = False) ->
     if not files.path_of(model.sources):
         if not offline:
             offline = os.environ.get("ELMOKIT_OFFLINE", "").lower() not in ("", "0", "false", "no")
-        if offline or not any(file.urls for source in model.sources for file in source):
+        if offline or not any(_addresses(model.name, f) for s in model.sources for f in s):
             reason = "offline mode is on" if offline else "no program can download it"
             raise DownloadError(
                 f"{model.name}: not on this machine, and {reason}; {_by_hand(model)}"
@@ -235,6 +239,12 @@ def _fetch(model: PublishedModel, *, offline: bool, thoroughly: bool = False) ->
     assert path is not None
     files.check(model.sources, thoroughly=thoroughly)
     return path
+
+
+def _addresses(name: str, file: RemoteFile) -> tuple[str, ...]:
+    """Where a file of a model can be had: from the user's mirror first, which is laid out alike."""
+    mirror = os.environ.get("ELMOKIT_MIRROR", "").rstrip("/")
+    return (*((f"{mirror}/{name}/{file.name}",) if mirror else ()), *file.urls)
 
 
 def _by_hand(model: PublishedModel) -> str:
@@ -279,7 +289,7 @@ class _ModelCache:
                 )
             if recorded is None or thoroughly:
                 sha256 = check_content(path, file, recorded["sha256"] if recorded else None)
-                with suppress(PermissionError):  # others may keep the cache
+                with suppress(OSError):  # a cache that others keep may be read-only
                     self._add(file.name, sha256=sha256, size=size, url="")
 
     def download(self, model: PublishedModel) -> None:
@@ -296,12 +306,10 @@ class _ModelCache:
         raise DownloadError(f"{model.name}: {'; '.join(problems)}; try again, or {_by_hand(model)}")
 
     def _download(self, name: str, file: RemoteFile) -> None:
-        mirror = os.environ.get("ELMOKIT_MIRROR", "").rstrip("/")
-        urls = ((f"{mirror}/{name}/{file.name}",) if mirror else ()) + file.urls
         recorded = self._record_of(file.name)
         try:
             result = download_file(
-                replace(file, urls=urls),
+                replace(file, urls=_addresses(name, file)),
                 self.folder / file.name,
                 sha256=recorded["sha256"] if recorded else None,
             )

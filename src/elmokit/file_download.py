@@ -11,10 +11,8 @@ import shutil
 import time
 import zipfile
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timezone
-from email.utils import parsedate_to_datetime
+from email.utils import mktime_tz, parsedate_tz
 from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
@@ -40,7 +38,7 @@ _SIGNATURES = {
     ".bz2": b"BZh",
 }
 _WEB_PAGE = re.compile(rb"\s*<(!doctype|html)", re.IGNORECASE)
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d+/(\d{1,18}|\*)")
 
 # An attempt that got so many bytes further does not count as a failure.
 _WORTHWHILE_BYTES = 2**20
@@ -208,7 +206,9 @@ class _Transfer:
                 reason, wait = str(error), 0.0  # two versions of the file, perhaps
             except _TransientError as error:
                 reason, wait = str(error), error.retry_after
-            except (httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects) as error:
+            except (
+                httpx.InvalidURL, httpx.UnsupportedProtocol, httpx.TooManyRedirects, UnicodeError
+            ) as error:  # fmt: skip
                 raise _AddressError(f"cannot be used ({_describe(error)})") from None
             except httpx.TransportError as error:
                 reason = f"failed ({_describe(error)})"
@@ -419,10 +419,9 @@ def _check_start(start: bytes, name: str) -> None:
 
 def _validator(response: "httpx.Response") -> str:
     """What identifies this version of the file: If-Range takes no weak ETag, but a date."""
-    etag = str(response.headers.get("etag", ""))
-    if etag and not etag.startswith("W/"):
-        return etag
-    return str(response.headers.get("last-modified", ""))
+    etag, date = (str(response.headers.get(name, "")) for name in ("etag", "last-modified"))
+    validator = date if etag.startswith("W/") else etag or date
+    return validator if validator.isascii() else ""
 
 
 def _retry_after(response: "httpx.Response") -> float | None:
@@ -430,10 +429,8 @@ def _retry_after(response: "httpx.Response") -> float | None:
     asked = response.headers.get("retry-after", "").strip()
     if asked.isdigit():
         return float(asked)
-    with suppress(ValueError):
-        until = parsedate_to_datetime(asked)
-        return max(0.0, (until - datetime.now(timezone.utc)).total_seconds())
-    return None
+    date = parsedate_tz(asked)
+    return None if date is None else max(0.0, mktime_tz(date) - time.time())
 
 
 def _read_page(response: "httpx.Response") -> str:

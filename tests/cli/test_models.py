@@ -102,6 +102,7 @@ def test_models_lists_and_searches_published_models(elmo):
     original = next(row for row in rows if row.startswith("original "))
     assert original.split()[:5] == ["original", "English", "374", "MB", "1"]
     assert "manylangs-zh " in succeeded(elmo("models", "chinese"))
+    assert "manylangs-pt " in succeeded(elmo("models", "pt"))  # a language before an alias
     by_language = succeeded(elmo("models", "--language", "german", "--json"))
     assert "de-tsystems" in [model["name"] for model in json.loads(by_language)]
     failed(elmo("models", "klingon"), "no model fits; elmo models without words lists all")

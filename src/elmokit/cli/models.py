@@ -48,7 +48,7 @@ def models(
 
     query = " ".join(words or [])
     model = None if language or domain else find_model(query)
-    if model is not None:
+    if model and (model.name == query.lower() or not elmokit.models(language=query)):
         facts = _facts(model)
         if not as_json:
             separators = {"addresses": f"\n{'':16}", "aliases": ", ", "language": ", "}
