@@ -185,14 +185,12 @@ class CarriedState:
         self.value = session.fresh_state(0)
 
     def rows(self, indices: Sequence[int]) -> State:
-        """The states of rows."""
         missing = max(indices) + 1 - self.value.num_sentences
         if missing > 0:
             self.value = self.value.followed_by(self._session.fresh_state(missing))
         return self.value.rows(self._tensor(indices))
 
     def update(self, indices: Sequence[int], after: State) -> None:
-        """Replace the states of rows."""
         self.value = self.value.with_rows(self._tensor(indices), after.to(self.value.hidden))
 
     def reset(self) -> None:
