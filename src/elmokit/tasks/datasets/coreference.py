@@ -76,21 +76,21 @@ def tokenize_sentences(text: str, tokenize: Tokenize) -> tuple[Words, ...]:
 
 def _documents(lines: Iterable[Line]) -> Iterator[Document]:
     begin: Line | None = None
-    own: list[Line] = []
+    body: list[Line] = []
     for line in lines:
         if line.text.startswith("#begin document"):
             if begin is not None:
                 raise line.error("a document begins within one, expected #end document before it")
             if not _BEGIN.fullmatch(line.text):
                 raise line.error(f"{line.text!r}, expected #begin document (NAME); part 000")
-            begin, own = line, []
+            begin, body = line, []
         elif line.text.startswith("#end document"):
             if begin is None:
                 raise line.error("a document ends, but none has begun; is #begin document missing?")
-            yield _document(begin, own)
+            yield _document(begin, body)
             begin = None
         elif begin is not None:
-            own.append(line)
+            body.append(line)
         elif not line.blank and not line.text.startswith("#"):
             raise line.error(f"{line.text[:40]!r} in no document, expected #begin document first")
     if begin is not None:
@@ -135,16 +135,16 @@ def _clusters(word_lines: Iterable[tuple[Line, str]]) -> tuple[tuple[tuple[int, 
                 raise line.error(
                     f"mention {text!r}, expected (3, 3) or (3), with | between several"
                 )
-            own = opened[match["cluster"]]
+            open_mentions = opened[match["cluster"]]
             if match["opens"]:
-                own.append((position, line))
+                open_mentions.append((position, line))
             if not match["closes"]:
                 continue
-            if not own:
+            if not open_mentions:
                 raise line.error(
                     f"{text!r} closes a mention that was not opened; is a ( missing before it?"
                 )
-            mention = own.pop()[0], position
+            mention = open_mentions.pop()[0], position
             cluster = cluster_of.setdefault(mention, match["cluster"])
             if cluster != match["cluster"]:
                 raise line.error(
@@ -152,9 +152,9 @@ def _clusters(word_lines: Iterable[tuple[Line, str]]) -> tuple[tuple[tuple[int, 
                     f"{match['cluster']}, expected one; remove a mention"
                 )
             clusters[cluster].add(mention)
-    for cluster, own in opened.items():
-        if own:
-            raise own[-1][1].error(
+    for cluster, open_mentions in opened.items():
+        if open_mentions:
+            raise open_mentions[-1][1].error(
                 f"a mention of cluster {cluster} is not closed in its document, expected "
                 f"{cluster}) after it"
             )

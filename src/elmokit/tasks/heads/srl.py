@@ -28,7 +28,7 @@ class RoleTagger(Tagger):
     """A BiLSTM-CRF tagger that knows which word is the predicate; its tags are valid IOB2."""
 
     def __init__(self, features: WordFeatures, labels: Sequence[str]) -> None:
-        Head.__init__(self, features, labels)
+        Head.__init__(self, features, labels)  # not Tagger's, which makes other parameters
         settings = features.settings
         self.predicate_embedding = nn.Embedding(2, _PREDICATE_EMBEDDING_SIZE)
         self.encoder = BiLSTMEncoder(
