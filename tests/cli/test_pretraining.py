@@ -55,6 +55,10 @@ def test_a_run_reports_progress_and_saves_a_model(pretrain, directory):
     assert elmokit.load(directory / "run").embed([["the", "cat"]])[0].shape == (3, 2, 16)
     _, output, _ = pretrain("--epochs", "1", "--log-interval=2")
     assert output == "resuming after step 6 of 6\n"
+    for dry_run in ([], ["--dry-run"]):
+        failed(
+            pretrain("--steps", "5", *dry_run), "run: this run has done 6 steps, more than the 5"
+        )
 
 
 def test_mistakes_are_one_line(pretrain):

@@ -47,7 +47,7 @@ def dry_run(
         if not 0 <= ids.min() <= ids.max() < corpus.types:
             raise FormatError(f"{shard}: has ids that no word has; prepare the text again")
     trainer = Trainer(corpus, settings, device=find_device(device))
-    start = trainer.resume_or_start_from(checkpoint, init_from)
+    start = trainer.start(out, checkpoint, init_from)
     steps_left = trainer.steps_left
     step_seconds = _time_steps(trainer)
     validation_seconds = _time_validation(trainer, steps_left)

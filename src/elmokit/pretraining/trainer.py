@@ -77,15 +77,9 @@ def pretrain(
         group.broadcast(None)  # the other ranks wait until the directory exists
         checkpoint = run_dir.read_checkpoint()
         trainer = Trainer(corpus, settings, device=device, group=group)
-        start = trainer.resume_or_start_from(checkpoint, init_from)
+        start = trainer.start(out, checkpoint, init_from)
         if trainer.step != group.broadcast(trainer.step):
             raise ConfigError(f"{out}: ranks do not see the same files there; use a shared disk")
-        if trainer.step > trainer.total_steps:
-            raise InputError(
-                f"{out}: this run has done {trainer.step:,} steps, more than the "
-                f"{trainer.total_steps:,} that the settings ask for; set more steps or epochs, or "
-                "give another --out"
-            )
         if start is not None:
             tell(start)
         run_dir.write_settings()
@@ -270,15 +264,24 @@ class Trainer:
             initial_card=self.initial_card,
         )
 
-    def resume_or_start_from(
-        self, checkpoint: Checkpoint | None, init_from: Pretrained | None
+    def start(
+        self, out: str | Path, checkpoint: Checkpoint | None, init_from: Pretrained | None
     ) -> str | None:
-        """Restore a checkpoint, or else copy the weights of another model; says which."""
+        """Restore a checkpoint, or else copy the weights of another model; says which.
+
+        InputError if the run in `out` has done more steps than the settings ask for.
+        """
         if checkpoint is None:
             if init_from is None:
                 return None
             self.initial_card = init_from.card
             return copy_weights(init_from, self.pretrained)
+        if checkpoint.step > self.total_steps:
+            raise InputError(
+                f"{out}: this run has done {checkpoint.step:,} steps, more than the "
+                f"{self.total_steps:,} that the settings ask for; set more steps or epochs, or "
+                "give another --out"
+            )
         self.step, self.initial_card = checkpoint.step, checkpoint.initial_card
         self.best_score, self.best_step = checkpoint.best_score, checkpoint.best_step
         self.model.load_state_dict(
