@@ -55,6 +55,8 @@ def test_words_are_layer_0_without_a_sentence(model, tmp_path, monkeypatch):
     (vectors,) = model.embed([words[:4]], layers=0, directions="forward", boundaries=True)
     expected = vectors[0, [1, 2, 3, 4, 0]]
     np.testing.assert_allclose(np.load(tmp_path / "w.npy"), expected, atol=2e-6)
+    with pytest.raises(elmokit.InputError, match=r"'c\\nd' cannot be a line of .*x\.words\.txt"):
+        elmokit.export_words(model, tmp_path / "x.npy", ["cat", "c\nd"])
     assert elmokit.export_words(model, tmp_path / "w.txt", ["cat", "数学"]) == 2
     table = read_word2vec(tmp_path / "w.txt")
     np.testing.assert_allclose(np.stack([*table.values()]), expected[:2], atol=2e-6)

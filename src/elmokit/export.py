@@ -188,7 +188,7 @@ def _write_words(words: list[str], target: Path) -> None:
     """Write the names of a matrix's rows beside it, one per line."""
     target = check_target(target.with_suffix(".words.txt"))
     if word := next((word for word in words if "\n" in word), None):
-        raise InputError(f"{word!r} has a line feed, so it cannot be a line of {target}")
+        raise InputError(f"{word!r} cannot be a line of {target}; replace its line feed")
     _write(target, "".join(f"{word}\n" for word in words))
 
 

@@ -67,11 +67,11 @@ class Whitening:
         from elmokit.threads import allowed_threads, native_threads  # noqa: PLC0415  (torch)
 
         rows, total, products = 0, np.zeros(dim), np.zeros((dim, dim))
-        for batch in batches:
-            values = batch.astype(np.float64)
-            rows += len(values)
-            total += values.sum(0)
-            with native_threads(allowed_threads()):
+        with native_threads(allowed_threads()):
+            for batch in batches:
+                values = batch.astype(np.float64)
+                rows += len(values)
+                total += values.sum(0)
                 products += values.T @ values
         if not rows:
             raise InputError("no vectors were given to fit a whitening to, expected some hundred")

@@ -1,6 +1,7 @@
 """What all commands share: input, help, suggestions, errors, Ctrl-C."""
 
 import inspect
+import io
 import os
 import signal
 import subprocess
@@ -197,6 +198,15 @@ def test_a_long_line_is_announced(elmo, folder, tmp_path, monkeypatch):
     _, err, code = elmo("encode", tmp_path / "text", "-m", folder)
     assert code == 0
     assert err == f"{tmp_path}/text, line 2: 54 characters on one line, this takes a while\n"
+
+
+def test_a_terminal_is_told_how_its_text_ends(monkeypatch, capfd):
+    stdin = io.TextIOWrapper(io.BufferedReader(io.BytesIO(b"a\n")))
+    stdin.isatty = lambda: True
+    monkeypatch.setattr(sys, "stdin", stdin)
+    with options.lines_of("-", None) as lines:
+        assert [*lines] == ["a"]
+    assert capfd.readouterr().err.startswith("reading from the terminal; Ctrl-D")
 
 
 def test_a_pipe_that_closes_early_is_no_error(folder):
