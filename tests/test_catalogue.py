@@ -391,3 +391,12 @@ def test_a_broken_package_harms_no_other_model(install, caplog):
     assert not names & {"broken", "odd"}
     assert "elmokit-test-broken 1.0: its model broken is left out (division by zero" in caplog.text
     assert "elmokit-test-odd 1.0: its model odd is left out" in caplog.text
+
+
+def test_of_two_packages_with_one_name_the_first_is_used(install, caplog):
+    for package in ("elmokit-test-one", "elmokit-test-other"):
+        install(package, f"same = {package.replace('-', '_')}", {"__init__.py": ""})
+    with caplog.at_level(logging.WARNING):
+        package = catalogue.find_model("same").package
+        assert catalogue.find_model("same").package == package
+    assert caplog.text.count("both add a model same; that of the first is used") == 1

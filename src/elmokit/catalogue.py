@@ -384,10 +384,10 @@ def _all_models() -> dict[str, PublishedModel]:
     for model in _installed():
         name = model.name.lower()
         if name in added:
-            logger.warning(
-                "the packages %s and %s both add a model %s; that of the first is used",
-                added[name].package, model.package, model.name,
-            )  # fmt: skip
+            _warn_once(
+                f"the packages {added[name].package} and {model.package} both add a model "
+                f"{model.name}; that of the first is used"
+            )
         added.setdefault(name, model)
     return by_name | added
 
@@ -406,9 +406,15 @@ def _installed() -> Iterator[PublishedModel]:
         try:
             added = [*_models_of(entry_point, entry_point.load())]
         except Exception as error:  # whatever the code of another package raises
-            logger.warning("%s: its model %s is left out (%s)", package, entry_point.name, error)
+            _warn_once(f"{package}: its model {entry_point.name} is left out ({error})")
             continue
         yield from (replace(model, package=package) for model in added)
+
+
+@cache
+def _warn_once(message: str) -> None:
+    """Log a warning, the first time: the packages are looked at for each name."""
+    logger.warning("%s", message)
 
 
 def _models_of(entry_point: EntryPoint, value: Any) -> Iterable[PublishedModel]:

@@ -117,6 +117,7 @@ def test_models_shows_all_about_one(elmo):
         "tokenizer       moses",
         "layers          3",
         "bytes           54,402,456",
+        "hashes          weights.hdf5 sha256:747ba97abce8",
         "citation        Peters et al.: Deep contextualized word representations. NAACL 2018",
         "addresses       https://allennlp.s3.amazonaws.com/models/elmo/2x1024_128",
         "                https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/2x1024_128",

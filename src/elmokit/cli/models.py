@@ -18,6 +18,7 @@ from elmokit.cli.options import (
     lines_of,
     option,
     print_facts,
+    resumable,
     takes_model,
     tell,
 )
@@ -94,6 +95,7 @@ def _facts(model: "PublishedModel") -> dict[str, object]:
         "citation": list(model.citation),
         "page": model.page or None,
         "bytes": model.size,
+        "hashes": [f"{f.name} {f.hash}" for source in model.sources for f in source if f.hash],
         "addresses": [url for source in model.sources for file in source for url in file.urls],
         "notes": list(model.notes),
         "not supported": model.unsupported or None,
@@ -106,6 +108,7 @@ def _size(model: "PublishedModel") -> str:
     return "" if model.size is None else f"{model.size / 1e6:,.0f} MB"
 
 
+@resumable("run the same command again to go on")
 def download(
     names: list[str] = argument("NAME...", "Names of models, as elmo models lists them."),
     offline: bool = option("Check the files that are here, and say where to put others.", False),
