@@ -92,11 +92,11 @@ class LoadOptions:
     `tokenizer` names how raw text is split, if not as the model says. `align` turns layers to those
     of another language's model, by matrices of Schuster et al. (2019): an .npz whose arrays are
     named by layers, a .pth with the matrix of layer 1, or a dictionary of such files or matrices by
-    layer. The language model's results do not change. `state` says how a sentence
-    starts: from `zero` (its vectors depend on it alone), from one `warm` state for all (the state
-    after ten empty sentences), or where the sentence before it ended (`carry`, as bilm-tf and
-    AllenNLP did). With `carry`, the k-th sentence of a call goes on where the k-th of the call
-    before stopped; a stream is one running text.
+    layer; a file is looked for in the model's folder, too. The language model's results do not
+    change. `state` says how a sentence starts: from `zero` (its vectors depend on it alone), from
+    one `warm` state for all (the state after ten empty sentences), or where the sentence before it
+    ended (`carry`, as bilm-tf and AllenNLP did). With `carry`, the k-th sentence of a call goes on
+    where the k-th of the call before stopped; a stream is one running text.
 
     `precision` is that of the LSTMs' weights on a CPU; `half` and `int8` are faster, not exact.
     `tokens_per_batch` bounds what is computed together, `cache_bytes` the cache of word vectors.

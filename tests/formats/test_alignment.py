@@ -1,4 +1,5 @@
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -76,6 +77,15 @@ def test_a_pth_aligns_layer_1(folder, tmp_path, matrices, kind, zipped):
         path.write_bytes(path.read_bytes().replace(b"cnumpy._core.", b"cnumpy.core."))
     actual = elmokit.load(folder, align=path).embed(SENTENCES)
     assert_aligned(actual, folder, {1: matrix})
+
+
+def test_a_file_in_the_folder_of_the_model_is_named_alone(folder, tmp_path, matrices):
+    shutil.copytree(folder, tmp_path / "aligned-es")
+    torch.save(matrices[1], tmp_path / "aligned-es" / "alignment.pth")
+    model = elmokit.load(tmp_path / "aligned-es", align="alignment.pth")
+    assert_aligned(model.embed(SENTENCES), folder, {1: matrices[1]})
+    with pytest.raises(FormatError, match=r"aligned-es/other\.npz: no such file"):
+        elmokit.load(tmp_path / "aligned-es", align="other.npz")
 
 
 def test_a_dictionary_names_the_layers(folder, tmp_path, matrices):

@@ -87,6 +87,7 @@ def assert_same_model(actual, expected):
         {"characters": False},
         {"dim": 6, "projection_dim": 6, "n_highway": 0, "activation": "tanh", "skip": False},
         {"cells": ("weights", "biases", "projection/weights")},  # TensorFlow 1.0
+        {"cells": ("weights", "biases", "projection/weights"), "directions": 1},
     ],
 )
 def test_a_training_run_is_the_model_that_bilm_tf_dumped(tmp_path, shape):

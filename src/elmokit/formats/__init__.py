@@ -42,25 +42,26 @@ def load(
     ELMOKIT_OFFLINE=1. `tokenizer` replaces the one that is stored with the model, and `align` (see
     LoadOptions) its alignment.
     """
-    pretrained = _load(source, weights, tokenizer, offline=offline)
-    if align is not None:
-        bilm = pretrained.model.bilm
-        bilm.set_alignment(read_alignment(align, bilm.config))
-    return pretrained
-
-
-def _load(
-    source: str | Path | None, weights: str | Path | None, tokenizer: str | None, *, offline: bool
-) -> Pretrained:
     pair = weights is not None
     location = Location(ENGLISH)
     if source is not None:
         location = _locate(source, file_of_pair=pair, offline=offline)
-    first, tokenizer = location.path, tokenizer or location.tokenizer
+    first, second = location.path, None
     if first == ENGLISH and not ENGLISH.is_dir():
         raise FormatError("this copy of elmokit has no English model; name another")
     if weights is not None:
         second = _locate(weights, file_of_pair=pair, offline=offline).path
+    pretrained = _load(first, second, tokenizer or location.tokenizer)
+    if align is not None:
+        bilm = pretrained.model.bilm
+        if isinstance(align, str | Path) and first.is_dir() and not Path(align).is_file():
+            align = first / align  # a published model has its matrix beside its weights
+        bilm.set_alignment(read_alignment(align, bilm.config))
+    return pretrained
+
+
+def _load(first: Path, second: Path | None, tokenizer: str | None) -> Pretrained:
+    if second is not None:
         return _load_pair(first, second, tokenizer)
     if first.is_dir():
         return _load_folder(first, tokenizer)

@@ -123,6 +123,7 @@ _LSTM_PARTS = {
     "bias": "B", "biases": "B", "B": "B",
     "projection/kernel": "W_P_0", "projection/weights": "W_P_0", "W_P_0": "W_P_0",
 }  # fmt: skip
+_UNMAPPED_PARTS = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}
 _OPTIMIZER = re.compile(r".*/(Adagrad|Adam|Adam_1)")
 
 
@@ -147,9 +148,10 @@ def _hdf5_name(variable: str) -> str:
     match = _LSTM.fullmatch(variable)
     if match is None or match[3] not in _LSTM_PARTS:
         return variable
-    # Of a model with one direction, dump_weights left `rnn` and the names of the parts.
-    scope, part = (f"{match[1]}RNN", _LSTM_PARTS[match[3]]) if match[1] else ("rnn", match[3])
-    return f"{scope}/MultiRNNCell/Cell{match[2] or 0}/LSTMCell/{part}"
+    cell, part = f"MultiRNNCell/Cell{match[2] or 0}/LSTMCell", _LSTM_PARTS[match[3]]
+    if match[1] is None:  # one direction, where dump_weights left TensorFlow's names
+        return f"rnn/{cell}/{_UNMAPPED_PARTS[part]}"
+    return f"{match[1]}RNN/{cell}/{part}"
 
 
 @dataclass(frozen=True)
