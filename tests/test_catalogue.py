@@ -138,6 +138,8 @@ def test_an_unknown_name_gets_suggestions(tmp_path):
     ]:
         with pytest.raises(FormatError, match=message):
             elmokit.load(name)
+    with pytest.raises(FormatError, match=r"http://\[x/y: not an address .Invalid IPv6 URL"):
+        elmokit.load("http://[x/y")
     with pytest.raises(elmokit.InputError, match="no model of that name; did you mean small"):
         elmokit.download("smal")
 

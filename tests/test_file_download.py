@@ -83,7 +83,8 @@ def test_a_file_is_downloaded_with_its_hash_and_nothing_else_is_left(server, tmp
 # Faults after which the file can still be had from the same address.
 PASSING = [
     "cut", "too long", "slow", "no range", "wrong range", "status 500",
-    "status 429 0", "status 503", "status 503 soon", "redirect /honest", "no length",
+    "status 429 0", "status 503", "status 503 soon", "status 503 ²",
+    "status 429 Fri, 31 Dec 99999 23:59:59 GMT", "redirect /honest", "no length",
 ]  # fmt: skip
 # Faults of an address that is then given up, if there is another.
 LASTING = [

@@ -177,7 +177,10 @@ def _locate_model(model: PublishedModel, *, offline: bool) -> Location:
 
 def _locate_address(address: str, *, file_of_pair: bool, offline: bool) -> Location:
     """The model, or the file, that old programs name by its address."""
-    name = unquote(urlsplit(address).path).rpartition("/")[2]
+    try:
+        name = unquote(urlsplit(address).path).rpartition("/")[2]
+    except ValueError as error:
+        raise FormatError(f"{address}: not an address ({error})") from None
     if folder := os.environ.get("ELMOKIT_MODELS"):
         path = Path(folder, name)
         if not path.exists():

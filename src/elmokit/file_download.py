@@ -11,6 +11,7 @@ import shutil
 import time
 import zipfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from email.utils import mktime_tz, parsedate_tz
 from functools import cache
@@ -427,10 +428,12 @@ def _validator(response: "httpx.Response") -> str:
 def _retry_after(response: "httpx.Response") -> float | None:
     """How many seconds the server asks to wait; a date is allowed too."""
     asked = response.headers.get("retry-after", "").strip()
-    if asked.isdigit():
+    if asked.isascii() and asked.isdigit():
         return float(asked)
-    date = parsedate_tz(asked)
-    return None if date is None else max(0.0, mktime_tz(date) - time.time())
+    with suppress(ValueError, OverflowError):  # a year that no clock has
+        date = parsedate_tz(asked)
+        return None if date is None else max(0.0, mktime_tz(date) - time.time())
+    return None
 
 
 def _read_page(response: "httpx.Response") -> str:
