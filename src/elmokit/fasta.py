@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from elmokit.errors import InputError
-from elmokit.files import STDIN, TextFile, find_files, read_lines
+from elmokit.files import STDIN, find_files, read_lines
 
 _ENDINGS = {".fasta", ".fa", ".faa", ".fas", ".fsa", ".mpfa"}
 _PACKED_ENDINGS = {".gz", ".xz", ".zst"}
@@ -90,8 +90,9 @@ def read_fasta(source: str | Path) -> Iterator[Protein]:
     Lines may have any length; blank lines and white space within a sequence do not matter.
     """
     for file in find_files([str(source)]):
+        name = "stdin" if file.path == STDIN else file.name
         with file.open() as opened:
-            yield from parse_fasta(read_lines(opened, _name(file)), _name(file))
+            yield from parse_fasta(read_lines(opened, name), name)
 
 
 def count_proteins(source: str | Path, identifiers: Identifiers) -> int:
@@ -128,7 +129,3 @@ def parse_fasta(lines: Iterable[str], name: str) -> Iterator[Protein]:
             )
     if header is not None:
         yield Protein(header, "".join(sequence))
-
-
-def _name(file: TextFile) -> str:
-    return "stdin" if file.path == STDIN else file.name
