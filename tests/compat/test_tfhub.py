@@ -53,6 +53,16 @@ def test_empty_and_single_inputs_work(hub, texts):
     assert torch.isfinite(actual["default"]).all()
 
 
+def test_texts_and_tokens_may_be_arrays_of_bytes(hub):
+    texts = ["naïve cat", "dogs"]
+    encoded = [text.encode() for text in texts]
+    for array in (np.array(texts), np.array(encoded), np.array(encoded, object)):
+        torch.testing.assert_close(hub(array), hub(texts))
+    tokens, lengths = np.array([[b"a", b"cat"], [b"dogs", b""]], object), np.array([2, 1])
+    inputs = {"tokens": tokens, "sequence_len": lengths}
+    torch.testing.assert_close(hub(inputs, signature="tokens"), hub(["a cat", "dogs"]))
+
+
 def test_calls_are_independent(hub):
     assert torch.equal(hub(["the cat"]), hub(["the cat"]))
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from elmokit import formats
 from elmokit.batching import Batch
+from elmokit.compat import decoded
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import StoredMix
 from elmokit.model.scalar_mix import ScalarMix
@@ -48,7 +49,7 @@ class Module(nn.Module):
         (sentences, words, 2 * dim); default, (sentences, 2 * dim), is the mean of elmo over the
         words of a sentence. All are zero at padding.
         """
-        if isinstance(inputs, str):
+        if isinstance(inputs, str | bytes):
             raise TypeError("inputs is one string, expected a list of strings")
         outputs = self._outputs(inputs, signature or "default")
         return outputs if as_dict else outputs["default"]
@@ -57,7 +58,7 @@ class Module(nn.Module):
         if signature == "tokens":
             sentences, num_steps = _sentences(inputs)
         elif signature == "default":
-            sentences = [split_on_whitespace(text) for text in inputs]
+            sentences = [split_on_whitespace(decoded(text)) for text in inputs]
             num_steps = max(map(len, sentences), default=0)
         else:
             raise InputError(f"signature is {signature!r}, expected 'default' or 'tokens'")
@@ -84,7 +85,7 @@ def _sentences(inputs: object) -> tuple[list[list[str]], int]:
         raise InputError(
             "the tokens signature takes a dictionary with tokens and sequence_len; give both"
         )
-    rows = [list(row) for row in inputs["tokens"]]
+    rows = [[decoded(token) for token in row] for row in inputs["tokens"]]
     lengths = [int(length) for length in inputs["sequence_len"]]
     if len(rows) != len(lengths):
         raise InputError(f"{len(rows)} rows of tokens, but {len(lengths)} lengths in sequence_len")

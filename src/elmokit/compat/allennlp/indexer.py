@@ -1,13 +1,13 @@
 """AllenNLP's character ids: batch_to_ids, and the indexer with its methods of 0.x and 2.x."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from elmokit.batching import check_words
+from elmokit.compat import decoded
 from elmokit.errors import ConfigError
 from elmokit.vocab import CharacterIndexer
 
@@ -35,11 +35,6 @@ def batch_to_ids(batch: Sequence[Sequence[str]], *, max_characters: int = MAX_CH
     for row, sentence in enumerate(sentences):
         ids[row, : len(sentence)], _ = CharacterIndexer(max_characters).encode(sentence)
     return torch.from_numpy(ids)
-
-
-def decoded(word: Any) -> Any:
-    """The text of a word that is bytes of UTF-8; anything else as it is."""
-    return word.decode("utf-8", "replace") if isinstance(word, bytes) else word
 
 
 class ELMoCharacterMapper:
