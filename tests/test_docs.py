@@ -50,14 +50,14 @@ SWAHILI = [
     for where in ("nyumbani", "shuleni", "sokoni", "mjini")
 ]
 
-# Options of other programs that the pages name: AllenNLP, bilm-tf, lm_1b, ELMoForManyLangs, pip,
-# torchrun, TensorBoard, and (--split) elmokit 0.1.
+# Options of other programs that the pages name: AllenNLP, bilm-tf, lm_1b, SeqVec, pip,
+# ELMoForManyLangs, torchrun, TensorBoard, and (--split) elmokit 0.1.
 FOREIGN_OPTIONS = {
     "--cuda-device", "--include-sentence-indices", "--options-file", "--vocab-path",
     "--weight-file", "--test_prefix", "--batch_size", "--train_prefix", "--save_dir", "--mode",
     "--num_samples", "--sentence", "--nproc-per-node", "--logdir", "--no-deps", "--split",
-    "--input_format",
-    "--input", "--output_prefix", "--output_format", "--output_layer",
+    "--input_format", "--input", "--output_prefix", "--output_format", "--output_layer",
+    "--batchsize", "--cpu", "--id", "--protein", "--silent",
 }  # fmt: skip
 
 
