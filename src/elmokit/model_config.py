@@ -72,9 +72,11 @@ class BiLMConfig:
                     f"{name} is {clip!r}, expected a positive number, or None for no clip"
                 )
 
-        if any(not 0 <= layer <= self.num_layers for layer in self.aligned_layers):
+        if not {*self.aligned_layers} <= {*range(self.num_layers + 1)} or (
+            [*self.aligned_layers] != sorted({*self.aligned_layers})
+        ):
             raise ConfigError(
-                f"aligned_layers is {self.aligned_layers}, expected layers of the model, 0 to "
+                f"aligned_layers is {self.aligned_layers}, expected rising numbers of layers, 0 to "
                 f"{self.num_layers}"
             )
 

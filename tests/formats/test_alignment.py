@@ -1,3 +1,4 @@
+import json
 import pickle
 import shutil
 
@@ -133,6 +134,17 @@ def test_alignment_is_saved_and_in_the_fingerprint(folder, tmp_path, matrices):
     np.testing.assert_allclose(elmo, model.embed(SENTENCES)[0][1], rtol=0, atol=1e-6)
 
 
+@pytest.mark.parametrize("layers", [[1, 1], [3], [1, 0]])
+def test_a_configuration_with_other_aligned_layers_is_refused(folder, tmp_path, matrices, layers):
+    elmokit.load(folder, align=matrices).save(tmp_path / "aligned")
+    path = tmp_path / "aligned" / "config.json"
+    config = json.loads(path.read_text())
+    config["bilm"]["aligned_layers"] = layers
+    path.write_text(json.dumps(config))
+    with pytest.raises(FormatError, match=r"aligned_layers is .*, expected rising numbers of lay"):
+        elmokit.load(tmp_path / "aligned")
+
+
 def test_a_new_alignment_replaces_the_stored_one(folder, tmp_path, matrices):
     elmokit.load(folder, align=matrices).save(tmp_path / "aligned")
     again = elmokit.load(tmp_path / "aligned", align={2: matrices[0]})
@@ -157,7 +169,8 @@ def test_what_cannot_be_aligned_is_refused(folder, tmp_path, matrices):
         ({1: np.eye(DIM, dtype=int)}, "and the type int64, expected"),
         ({3: np.eye(DIM)}, r"matrices of the layers \[3\], but the model has 0 to 2"),
         ({"1": np.eye(DIM)}, r"matrices of the layers \['1'\], but the model has 0 to 2"),
-        ({0: np.full((DIM, DIM), np.nan)}, "a matrix holds a NaN"),
+        ({0: np.full((DIM, DIM), np.nan)}, "a matrix holds a number that is no finite float32"),
+        ({0: np.full((DIM, DIM), 1e300)}, "a matrix holds a number that is no finite float32"),
         ({}, r"matrices of the layers \[\], but the model has 0 to 2"),
     ],
 )

@@ -28,8 +28,8 @@ _MAX_MATRICES = 16  # of a file
 
 # What torch, NumPy and zipfile raise for a damaged file.
 _DAMAGED = (
-    AttributeError, EOFError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError,
-    UnpicklingError, struct.error, zipfile.BadZipFile,
+    AssertionError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError,
+    ValueError, UnpicklingError, struct.error, zipfile.BadZipFile,
 )  # fmt: skip
 
 
@@ -98,9 +98,11 @@ def _checked(matrix: Matrix, name: str, dim: int) -> Tensor:
             f"{name}: a matrix has the shape {matrix.shape} and the type {matrix.dtype}, expected "
             f"({dim}, {dim}) and floating-point numbers; is it for this model?"
         )
-    if not np.isfinite(matrix).all():
-        raise FormatError(f"{name}: a matrix holds a NaN or an infinity")
-    return torch.from_numpy(matrix.astype(np.float32))
+    with np.errstate(over="ignore"):
+        numbers = matrix.astype(np.float32)
+    if not np.isfinite(numbers).all():
+        raise FormatError(f"{name}: a matrix holds a number that is no finite float32")
+    return torch.from_numpy(numbers)
 
 
 def _read_npz(path: Path) -> dict[int, Matrix]:

@@ -231,11 +231,11 @@ def _read_table(data: bytes) -> dict[bytes, bytes]:
     if len(data) < _FOOTER_SIZE or not data.endswith(TABLE_SIGNATURE):
         raise _DamageError("it does not end as a checkpoint's index does")
     footer = _Cursor(data[-_FOOTER_SIZE:])
-    footer.varint(), footer.varint()  # the position of a block that is not used
+    _, _, *index_position = (footer.varint() for _ in range(4))  # before it that of an unused block
     data = data[:-_FOOTER_SIZE]
     table: dict[bytes, bytes] = {}
     end_of_block, last_key, size_of_keys = 0, b"", 0
-    for _, handle in _block_entries(_block(data, footer.varint(), footer.varint())):
+    for _, handle in _block_entries(_block(data, *index_position)):
         position = _Cursor(handle)
         offset, size = position.varint(), position.varint()
         if offset < end_of_block:
