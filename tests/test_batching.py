@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elmokit.batching import Batch, check_sentences, index_words, token_batches, token_windows
+from elmokit.character_ids import CharacterIndexer
 from elmokit.errors import InputError
-from elmokit.vocab import CharacterIndexer
 
 ALPHABET = CharacterIndexer(50)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from elmokit.dimension_reduction import write_projector
 from elmokit.errors import FormatError, InputError
-from elmokit.pca_tsne import write_projector
 from elmokit.plots import (
     LayerWeights,
     compare_words,

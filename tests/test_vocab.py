@@ -5,14 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmokit.character_ids import CharacterIndexer, WordIndexer
 from elmokit.errors import FormatError, InputError
-from elmokit.vocab import (
-    CharacterIndexer,
-    Vocabulary,
-    WordIndexer,
-    read_vocabulary,
-    write_vocabulary,
-)
+from elmokit.vocab import Vocabulary, read_vocabulary, write_vocabulary
 
 
 def test_ids_are_line_numbers(tmp_path):

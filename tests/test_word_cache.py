@@ -1,8 +1,8 @@
 import torch
 
 import elmokit
+from elmokit.character_ids import CharacterIndexer
 from elmokit.inference_session import WordCache
-from elmokit.vocab import CharacterIndexer
 
 
 def test_each_word_is_encoded_once(model_folder):

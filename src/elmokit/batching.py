@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from elmokit.character_ids import CharacterIndexer, TokenIndexer
 from elmokit.errors import InputError
 from elmokit.tokenizers import split_on_whitespace
-from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, CharacterIndexer, Ids, TokenIndexer
+from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, Ids
 
 Item = TypeVar("Item")
 

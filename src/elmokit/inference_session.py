@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from elmokit.batching import index_words
+from elmokit.character_ids import TokenIndexer
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.bilm import BiLM, State
@@ -24,7 +25,6 @@ from elmokit.model_config import BiLMConfig, Direction
 from elmokit.pooling import LAYERS, Vectors
 from elmokit.process_memory import drop_mapped_pages
 from elmokit.threads import using_threads
-from elmokit.vocab import TokenIndexer
 
 Layers = Literal["all", "top", "mean", "sum", "concat"] | int | Sequence[int] | ScalarMix
 Directions = Literal["both", "forward", "backward"]

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from elmokit.atomic import write_atomically
-from elmokit.embedder import Embedder
-from elmokit.errors import FormatError, InputError
-from elmokit.pca_tsne import (
+from elmokit.dimension_reduction import (
     Groups,
     Projection,
     group_occurrences,
     project_pca,
     project_tsne,
 )
+from elmokit.embedder import Embedder
+from elmokit.errors import FormatError, InputError
 from elmokit.pooling import Vectors, unit_vectors
 from elmokit.word_occurrences import Occurrence
 

@@ -2,10 +2,10 @@ import pytest
 import torch
 
 from elmokit.batching import Batch
+from elmokit.character_ids import CharacterIndexer
 from elmokit.errors import ConfigError, InputError
 from elmokit.model.bilm import BiLM, PackedSteps, State
 from elmokit.model_config import BiLMConfig, CharacterConfig
-from elmokit.vocab import CharacterIndexer
 from random_models import SIZES
 
 CHARACTERS = CharacterConfig(embedding_size=4, filters=((1, 4), (2, 8)), highway_layers=1)

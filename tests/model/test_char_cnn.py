@@ -3,9 +3,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmokit.character_ids import CharacterIndexer
 from elmokit.model.char_cnn import CharacterEncoder, Highway
 from elmokit.model_config import CharacterConfig
-from elmokit.vocab import CharacterIndexer
 from random_models import SIZES
 
 CONFIG = CharacterConfig(embedding_size=4, filters=((1, 8), (3, 16), (7, 40)), highway_layers=2)

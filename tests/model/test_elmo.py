@@ -8,11 +8,12 @@ import torch.multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 from elmokit.batching import Batch
+from elmokit.character_ids import CharacterIndexer, WordIndexer
 from elmokit.errors import ConfigError, InputError, NumericError
 from elmokit.model.bilm import BiLM
 from elmokit.model.elmo import Elmo
 from elmokit.model_config import BiLMConfig, CharacterConfig
-from elmokit.vocab import CharacterIndexer, Vocabulary, WordIndexer
+from elmokit.vocab import Vocabulary
 
 CHARACTERS = CharacterConfig(
     max_characters=20, embedding_size=4, filters=((1, 4), (2, 8)), highway_layers=1

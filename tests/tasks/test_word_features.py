@@ -3,10 +3,10 @@
 import numpy as np
 import torch
 
+from elmokit.character_ids import CharacterIndexer
 from elmokit.tasks.cached_layers import CachedLayers
 from elmokit.tasks.vocab import WordVocabulary
 from elmokit.tasks.word_features import WordFeatures
-from elmokit.vocab import CharacterIndexer
 from task_examples import sentence, tiny_settings
 
 SENTENCES = [sentence(number) for number in range(12)]

@@ -233,7 +233,7 @@ def contexts(
 
     Example: elmo plot contexts bank sentences.txt --out bank.svg
     """
-    from elmokit.pca_tsne import write_projector  # noqa: PLC0415
+    from elmokit.dimension_reduction import write_projector  # noqa: PLC0415
     from elmokit.plots import check_plot, plot_contexts  # noqa: PLC0415
     from elmokit.word_occurrences import (  # noqa: PLC0415  (torch takes seconds)
         embed_occurrences,

@@ -14,6 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from elmokit.character_ids import LEXICON_UNKNOWN, Lexicons
 from elmokit.errors import ConfigError, FormatError
 from elmokit.formats.model_format import register_format
 from elmokit.formats.pretrained import DEFAULT_TOKENIZER, Pretrained
@@ -25,7 +26,7 @@ from elmokit.model_config import (
     LexiconConfig,
     read_record,
 )
-from elmokit.vocab import LEXICON_UNKNOWN, Lexicons, Vocabulary
+from elmokit.vocab import Vocabulary
 
 _CONFIG, _CHARACTERS, _WORDS = "config.json", "char.dic", "word.dic"
 _ENCODER, _TOKEN_EMBEDDER = "encoder.pkl", "token_embedder.pkl"

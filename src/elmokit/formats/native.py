@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from elmokit.atomic import write_atomically
+from elmokit.character_ids import LEXICON_UNKNOWN, Lexicons
 from elmokit.errors import FormatError
 from elmokit.formats.model_format import register_format
 from elmokit.formats.pretrained import (
@@ -29,7 +30,7 @@ from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
 from elmokit.model_config import BiLMConfig, LexiconConfig, parse_record
 from elmokit.tokenizers import check_tokenizer
-from elmokit.vocab import LEXICON_UNKNOWN, Lexicons, read_vocabulary, write_vocabulary
+from elmokit.vocab import read_vocabulary, write_vocabulary
 
 CONFIG, WEIGHTS, VOCABULARY, CARD = (
     "config.json", "model.safetensors", "vocabulary.txt", "README.md"

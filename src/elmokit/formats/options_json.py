@@ -5,9 +5,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from elmokit.character_ids import CharacterIndexer
 from elmokit.formats.pretrained import DEFAULT_TOKENIZER, Pretrained, StoredMix
 from elmokit.model_config import BiLMConfig, CharacterConfig, Direction, read_record
-from elmokit.vocab import CharacterIndexer
 
 
 @dataclass(frozen=True)

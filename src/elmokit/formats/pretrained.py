@@ -7,19 +7,19 @@ from typing import Any
 
 import torch
 
+from elmokit.character_ids import (
+    CharacterIndexer,
+    LexiconIndexer,
+    Lexicons,
+    TokenIndexer,
+    WordIndexer,
+)
 from elmokit.errors import FormatError
 from elmokit.model.bilm import LanguageModel
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.model_config import BiLMConfig
 from elmokit.tokenizers import check_tokenizer
-from elmokit.vocab import (
-    CharacterIndexer,
-    LexiconIndexer,
-    Lexicons,
-    TokenIndexer,
-    Vocabulary,
-    WordIndexer,
-)
+from elmokit.vocab import Vocabulary
 
 # The published English models were trained on text that Moses had tokenized.
 DEFAULT_TOKENIZER = "moses"

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.batching import Batch
+from elmokit.character_ids import CharacterIndexer
 from elmokit.errors import ConfigError, InputError, NumericError
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.lstm import LSTMStack
 from elmokit.model.scalar_mix import Normalization, ScalarMix
-from elmokit.vocab import CharacterIndexer
 
 
 @dataclass(frozen=True)

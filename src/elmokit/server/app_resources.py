@@ -10,12 +10,12 @@ from typing import TypeVar
 
 import numpy as np
 
+from elmokit.dimension_reduction import cluster
 from elmokit.embedder import Embedder, Text
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import ENGLISH
 from elmokit.inference_session import Directions, Layers
 from elmokit.model_config import read_record
-from elmokit.pca_tsne import cluster
 from elmokit.pooling import Vectors
 from elmokit.search.index import Index
 from elmokit.server.batcher import DynamicBatcher

@@ -13,11 +13,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 import elmokit
+from elmokit.dimension_reduction import group_occurrences, project_pca
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError
 from elmokit.inference_session import LayerSelection
 from elmokit.language_model_results import Perplexity, Score
-from elmokit.pca_tsne import group_occurrences, project_pca
 from elmokit.plots import word_cosines
 from elmokit.pooling import Vectors, get_pooling, pool_sentences, unit_vectors
 from elmokit.search.highlight import highlight

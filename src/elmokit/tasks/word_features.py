@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit.batching import Batch, index_words
+from elmokit.character_ids import CharacterIndexer
 from elmokit.model.bilm import BiLM
 from elmokit.model.char_cnn import CharacterEncoder
 from elmokit.model.scalar_mix import ScalarMix
@@ -23,7 +24,6 @@ from elmokit.tasks.cached_layers import CachedLayers, Preprocessor
 from elmokit.tasks.datasets.example_records import Words
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.vocab import PADDING, UNKNOWN, WordVocabulary
-from elmokit.vocab import CharacterIndexer
 
 # A word of n occurrences is trained as unknown in this of this + n cases (Kiperwasser and Goldberg
 # 2016), so that the unknown word's vector is trained, and rare words rely on spelling and context.

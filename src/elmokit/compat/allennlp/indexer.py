@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from elmokit.batching import check_words
+from elmokit.character_ids import CharacterIndexer
 from elmokit.compat import decoded
 from elmokit.errors import ConfigError
-from elmokit.vocab import CharacterIndexer
 
 MAX_CHARACTERS = 50
 _INDEXER = CharacterIndexer(MAX_CHARACTERS)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from elmokit import formats
 from elmokit.catalogue import locate
+from elmokit.character_ids import CharacterIndexer
 from elmokit.compat.allennlp.boundaries import (
     add_sentence_boundary_token_ids,
     get_lengths_from_binary_sequence_mask,
@@ -25,7 +26,7 @@ from elmokit.model.bilm import BiLM, State
 from elmokit.model.lstm import LSTMStack, ProjectedLSTM
 from elmokit.model.scalar_mix import mix_layers
 from elmokit.model_config import BiLMConfig
-from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, CharacterIndexer
+from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
+from elmokit.dimension_reduction import cluster, project_pca, project_tsne
 from elmokit.errors import InputError
-from elmokit.pca_tsne import cluster, project_pca, project_tsne
 
 
 def random_vectors(rows, dim=7, seed=0):
