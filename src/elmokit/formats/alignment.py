@@ -98,7 +98,7 @@ def _checked(matrix: Matrix, name: str, dim: int) -> Tensor:
             f"{name}: a matrix has the shape {matrix.shape} and the type {matrix.dtype}, expected "
             f"({dim}, {dim}) and floating-point numbers; is it for this model?"
         )
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         numbers = matrix.astype(np.float32)
     if not np.isfinite(numbers).all():
         raise FormatError(f"{name}: a matrix holds a number that is no finite float32")
