@@ -106,6 +106,7 @@ def test_labels_group_contexts(service):
             "'money' occurs only once in the texts; two",
         ),
         ({"word": " "}, 422, "the word is empty; give one that occurs in the texts"),
+        ({"labels": []}, 422, "0 labels were given for 4 texts; give one per text"),
         ({"labels": ["x"]}, 422, "1 labels were given for 4 texts; give one per text"),
         (
             {"labels": ["x", "x", "\ud800", "x"]},

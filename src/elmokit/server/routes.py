@@ -77,12 +77,12 @@ Context = Annotated[RequestContext, Depends(_get_context)]
 Accept = Annotated[str | None, Header(include_in_schema=False)]
 
 
-def _or(binary: str) -> dict[int | str, dict[str, Any]]:
-    """The response of a route as another media type beside JSON."""
-    return {200: {"content": {binary: {"schema": {"type": "string", "format": "binary"}}}}}
+def _binary_response(media_type: str) -> dict[int | str, dict[str, Any]]:
+    """The response of a route in a media type of NumPy, beside JSON."""
+    return {200: {"content": {media_type: {"schema": {"type": "string", "format": "binary"}}}}}
 
 
-@router.post("/embed", response_model=schemas.EmbedResponse, responses=_or(NPZ))
+@router.post("/embed", response_model=schemas.EmbedResponse, responses=_binary_response(NPZ))
 async def embed(body: schemas.EmbedRequest, context: Context, accept: Accept = None) -> Response:
     """The vectors of every word, (layers, words, dim) per sentence."""
     media_type = choose_media_type(accept, NPZ)
@@ -93,7 +93,7 @@ async def embed(body: schemas.EmbedRequest, context: Context, accept: Accept = N
     return embeddings_response(texts, layers, vectors, media_type)
 
 
-@router.post("/encode", response_model=schemas.EncodeResponse, responses=_or(NPY))
+@router.post("/encode", response_model=schemas.EncodeResponse, responses=_binary_response(NPY))
 async def encode(body: schemas.EncodeRequest, context: Context, accept: Accept = None) -> Response:
     """One vector per text, (texts, dim): the pooled vectors of its words."""
     media_type = choose_media_type(accept, NPY)
@@ -205,7 +205,7 @@ def _find_occurrences(
     """The occurrences of the word, one list for each sentence that has any."""
     if not (word := body.word.strip()):
         raise InputError("the word is empty; give one that occurs in the texts")
-    labels: Sequence[str | None] = body.labels or [None] * len(body.texts)
+    labels: Sequence[str | None] = [None] * len(body.texts) if body.labels is None else body.labels
     if len(labels) != len(body.texts):
         raise InputError(
             f"{len(labels)} labels were given for {len(body.texts)} texts; give one per text"
