@@ -10,7 +10,8 @@ PACKAGE = Path(__file__).parents[1] / "src" / "elmokit"
 LAYERS = [
     {"errors"},
     {
-        "model_config", "toml_settings", "files", "fasta", "atomic", "process_memory", "progress",
+        "model_config", "model_card", "toml_settings", "files", "fasta", "atomic", "process_memory",
+        "progress",
         "language_model_results", "threads", "file_download", "catalogue",
     },
     {"tokenizers", "vocab", "character_ids", "batching"},
@@ -35,6 +36,7 @@ THIRD_PARTIES = {
     "google_crc32c": {"formats"},
     "h5py": {"formats", "file_embedding"},
     "httpx": {"file_download", "server"},
+    "huggingface_hub": {"formats"},
     "matplotlib": {"plots"},
     "openTSNE": {"dimension_reduction"},
     "orjson": {"server"},

@@ -29,6 +29,7 @@ from elmokit.atomic import write_atomically
 from elmokit.errors import DownloadError, FormatError, InputError, OutputError
 from elmokit.file_download import RemoteFile, check_content
 from elmokit.file_download import download as download_file
+from elmokit.model_card import with_metadata
 from elmokit.model_config import make_record
 from elmokit.toml_settings import read_toml
 
@@ -92,10 +93,11 @@ class PublishedModel:
 
 @dataclass(frozen=True)
 class Location:
-    """A model, or a file of one, on this machine; and the tokenizer that the catalogue names."""
+    """A model, or a file of one, on this machine; and what the catalogue adds to it."""
 
     path: Path
     tokenizer: str | None = None
+    card: str = ""
 
 
 def models(
@@ -163,6 +165,12 @@ def cache_folder() -> Path:
     )
 
 
+def is_offline(offline: bool) -> bool:
+    """Whether the network must not be used: as the caller says, or ELMOKIT_OFFLINE."""
+    named = os.environ.get("ELMOKIT_OFFLINE", "").lower()
+    return offline or named not in ("", "0", "false", "no")
+
+
 def language_names(model: PublishedModel) -> list[str]:
     """The English names of a model's languages."""
     names = _tables()["languages"]
@@ -172,7 +180,24 @@ def language_names(model: PublishedModel) -> list[str]:
 def _locate_model(model: PublishedModel, *, offline: bool) -> Location:
     if model.unsupported:
         raise FormatError(f"{model.name}: elmokit cannot load it: {model.unsupported}")
-    return Location(_fetch(model, offline=offline), model.tokenizer)
+    return Location(_fetch(model, offline=offline), model.tokenizer, _card_of(model))
+
+
+def _card_of(model: PublishedModel) -> str:
+    """What the catalogue knows about a model, as its card."""
+    facts = [
+        ("Description", model.description),
+        ("Languages", ", ".join(language_names(model))),
+        ("Tokenization of its text", model.tokenization),
+        ("Licence", model.licence),
+        ("Page", model.page),
+        *(("Reference", paper) for paper in model.citation),
+        *(("Note", note) for note in model.notes),
+    ]
+    lines = "".join(f"- {name}: {value}\n" for name, value in facts if value)
+    licence = "unknown" if "not" in model.licence.split() else model.licence
+    card = f"# {model.name}\n\nA published ELMo model.\n\n{lines}"
+    return with_metadata(card, languages=model.languages, licence=licence)
 
 
 def _locate_address(address: str, *, file_of_pair: bool, offline: bool) -> Location:
@@ -228,8 +253,7 @@ def _fetch(model: PublishedModel, *, offline: bool, thoroughly: bool = False) ->
         return model.folder
     files = _ModelCache(model.name)
     if not files.path_of(model.sources):
-        if not offline:
-            offline = os.environ.get("ELMOKIT_OFFLINE", "").lower() not in ("", "0", "false", "no")
+        offline = is_offline(offline)
         if offline or not any(_addresses(model.name, f) for s in model.sources for f in s):
             reason = "offline mode is on" if offline else "no program can download it"
             raise DownloadError(

@@ -68,7 +68,8 @@ def load(
     """A model ready to embed: a published one by its name, a folder, an archive, or two files.
 
     Without a source it is the English model in the package. `elmokit.models` lists the names; a
-    model is downloaded at its first use. LoadOptions explains the options.
+    model is downloaded at its first use. hf://user/model[@revision][/folder] is one of the Hugging
+    Face Hub. LoadOptions explains the options.
     """
     return LoadOptions(
         source,
@@ -457,6 +458,36 @@ class Embedder:
     ) -> None:
         """Write the model to a new folder, in elmokit's format or bilm-tf's; `half` is float16."""
         formats.save(self.pretrained, target, format=format, half=half)
+
+    def push_to_hub(
+        self,
+        repo: str,
+        *,
+        private: bool | None = None,
+        revision: str | None = None,
+        languages: Sequence[str] = (),
+        licence: str = "",
+        half: bool = False,
+    ) -> str:
+        """Upload the model to the Hugging Face Hub; return the address that `load` takes.
+
+        The repository, "user/model", and the branch `revision` are made if they are missing.
+        `private` is for a new repository; None leaves it to the account's settings. `languages`
+        (ISO 639 codes) and `licence` (SPDX) go into the metadata of the model card. Needs the extra
+        `elmokit[hub]`, and a token: run `hf auth login`, or set HF_TOKEN.
+
+        Example:
+            model.push_to_hub("user/elmo-swahili", languages=["sw"], licence="CC-BY-SA-4.0")
+        """
+        return formats.push(
+            self.pretrained,
+            repo,
+            private=private,
+            revision=revision,
+            languages=languages,
+            licence=licence,
+            half=half,
+        )
 
     def _stream(
         self,

@@ -9,6 +9,7 @@ from elmokit import formats
 from elmokit.atomic import new_directory
 from elmokit.errors import InputError, OutputError
 from elmokit.formats.native import CARD
+from elmokit.model_card import without_metadata
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
@@ -90,7 +91,9 @@ def write_package(
     try:
         with new_directory(target) as folder:
             formats.save(pretrained, folder / module, half=half)
-            (folder / module / CARD).rename(folder / CARD)
+            card = (folder / module / CARD).read_text(encoding="utf-8")
+            (folder / module / CARD).unlink()
+            (folder / CARD).write_text(without_metadata(card), encoding="utf-8")
             (folder / module / "__init__.py").write_text(
                 f'"""{name}, an ELMo model."""\n', encoding="utf-8"
             )

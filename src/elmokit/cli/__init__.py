@@ -12,7 +12,7 @@ import typer
 
 from elmokit import __version__
 from elmokit.cli.lm import evaluate, predict, score
-from elmokit.cli.models import convert, download, export, info, models, package
+from elmokit.cli.models import convert, download, export, info, models, package, push
 from elmokit.cli.options import ElmoCommand, ElmoGroup, StoppedError, add_command, group, option
 from elmokit.cli.pretraining import prepare, pretrain
 from elmokit.cli.search import index, plot, search
@@ -24,7 +24,7 @@ from elmokit.errors import ElmokitError
 _GROUPS: dict[str, tuple[Any, ...]] = {
     "Vectors": (embed, encode),
     "Language model": (score, evaluate, predict),
-    "Models": (models, download, info, convert, package, export),
+    "Models": (models, download, info, convert, package, push, export),
     "Pretraining": (prepare, pretrain),
     "Tasks": (train, apply, layer_weights, probe, wsd),
     "Search": (index, search, plot),

@@ -1,4 +1,4 @@
-"""Commands about models: models, download, info, convert, package and export."""
+"""Commands about models: models, download, info, convert, package, push and export."""
 
 import json
 from pathlib import Path
@@ -187,7 +187,7 @@ def info(
 def convert(
     source: str = argument("FROM", "A model's name, folder or archive, or an options file."),
     target: Path = argument("TO", "The folder to write."),
-    weights: Path | None = option("The weights file, if FROM is an options file."),
+    weights: str | None = option("The weights file, if FROM is an options file."),
     format: Literal["elmokit", "bilm-tf"] = option("The format to write.", "elmokit"),
     tokenizer: str | None = TOKENIZER,
     align: Path | None = ALIGN,
@@ -231,6 +231,38 @@ def package(
         languages=language or (), licence=licence, half=half,
     )  # fmt: skip
     tell(f"{target}: written")
+
+
+def push(
+    source: str = argument("MODEL", "A model's name, folder or archive, or that of a run."),
+    repo: str = argument("REPO", "The repository, such as user/model; made if it is missing."),
+    revision: str | None = option("The branch; made if it is missing.", show_default="main"),
+    private: bool | None = option(
+        "Who may see a new repository.",
+        None,
+        "--private/--public",
+        show_default="as the account's settings say",
+    ),
+    language: list[str] | None = option(
+        "A language of its text, an ISO 639 code; may be repeated.", metavar="CODE"
+    ),
+    licence: str = option(
+        "Its licence, as SPDX writes it.", "", metavar="SPDX", show_default="as its card says"
+    ),
+    half: bool = option("Upload float16 numbers: half the size, not exact.", False),
+) -> None:
+    """Upload a model to the Hugging Face Hub; --model hf://REPO then loads it.
+
+    Log in first with hf auth login, or set HF_TOKEN. The model's README.md is its card there;
+    --language and --licence change the card's metadata. Needs: pip install 'elmokit[hub]'.
+
+    Example: elmo push run user/elmo-swahili --language sw --licence CC-BY-SA-4.0
+    """
+    address = elmokit.load(source).push_to_hub(
+        repo, private=private, revision=revision, languages=language or (), licence=licence,
+        half=half,
+    )  # fmt: skip
+    typer.echo(address)
 
 
 @takes_model("tokenizer", "state")

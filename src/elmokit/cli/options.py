@@ -101,8 +101,8 @@ class _LoadOptions:
     """The options of `elmokit.load`, each written once for all commands that load a model."""
 
     model: list[str] | None = option(
-        "A model's name (see elmo models), folder or archive; for an options file and a weights "
-        "file, give it twice.",
+        "A model's name (see elmo models), folder or archive, or hf://user/model; for an options "
+        "file and a weights file, give it twice.",
         None, "--model", "-m", metavar="MODEL", show_default="the English model in the package",
     )  # fmt: skip
     tokenizer: str | None = TOKENIZER

@@ -2,13 +2,16 @@
 
 import re
 import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from elmokit.atomic import new_directory
-from elmokit.catalogue import Location, locate
+from elmokit.catalogue import Location, is_offline
+from elmokit.catalogue import locate as locate_in_catalogue
 from elmokit.errors import FormatError, InputError, OutputError
-from elmokit.formats import native
+from elmokit.formats import hub, native
 from elmokit.formats.alignment import Align, read_alignment
 from elmokit.formats.archives import file_kind, unpack_model
 from elmokit.formats.bilm_tf import read_bilm_tf, write_bilm_tf
@@ -16,9 +19,10 @@ from elmokit.formats.manylangs import read_manylangs  # noqa: F401  registers th
 from elmokit.formats.model_format import FORMATS, explain_missing, find_format
 from elmokit.formats.pretrained import Pretrained
 from elmokit.formats.tf_checkpoint import read_checkpoint
+from elmokit.model_card import describe
 from elmokit.vocab import write_vocabulary
 
-__all__ = ["Pretrained", "convert", "load", "save"]
+__all__ = ["Pretrained", "convert", "load", "locate", "push", "save"]
 
 Format = Literal["elmokit", "bilm-tf"]
 
@@ -39,19 +43,22 @@ def load(
 
     Without any of these it is the English model in the package. A name is that of a published model
     (`elmokit.models`), which is downloaded at its first use unless `offline` is set, here or by
-    ELMOKIT_OFFLINE=1. `tokenizer` replaces the one that is stored with the model, and `align` (see
-    LoadOptions) its alignment.
+    ELMOKIT_OFFLINE=1; hf://user/model[@revision][/folder] is one of the Hugging Face Hub, for which
+    HF_HUB_OFFLINE=1 says the same. `tokenizer` replaces the one that is stored with the model, and
+    `align` (see LoadOptions) its alignment.
     """
     pair = weights is not None
     location = Location(ENGLISH)
     if source is not None:
-        location = _locate(source, file_of_pair=pair, offline=offline)
+        location = locate(source, file_of_pair=pair, offline=offline)
     first, second = location.path, None
     if first == ENGLISH and not ENGLISH.is_dir():
         raise FormatError("this copy of elmokit has no English model; name another")
     if weights is not None:
-        second = _locate(weights, file_of_pair=pair, offline=offline).path
+        second = locate(weights, file_of_pair=pair, offline=offline).path
     pretrained = _load(first, second, tokenizer or location.tokenizer)
+    if location.card and not pretrained.card:
+        pretrained = replace(pretrained, card=location.card)
     if align is not None:
         bilm = pretrained.model.bilm
         if isinstance(align, str | Path) and first.is_dir() and not Path(align).is_file():
@@ -107,6 +114,32 @@ def save(
                 write_vocabulary(pretrained.vocabulary, folder / "vocab.txt")
     except OSError as error:
         raise OutputError(f"{target}: cannot be written ({error.strerror or error})") from None
+
+
+def push(
+    pretrained: Pretrained,
+    repo: str,
+    *,
+    private: bool | None = None,
+    revision: str | None = None,
+    languages: Sequence[str] = (),
+    licence: str = "",
+    half: bool = False,
+) -> str:
+    """Upload a model to a repository of the Hugging Face Hub, and return its hf:// address.
+
+    The repository, "user/model", and the branch `revision` are made if they are missing; `private`
+    is for a new one. `languages` (ISO 639 codes) and `licence` (SPDX) are written to the metadata
+    of the model card; `half` uploads float16 weights.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary, "model")
+        save(pretrained, folder, half=half)
+        if languages or licence:
+            hub.update_metadata(folder / native.CARD, describe(languages, licence))
+        return hub.upload(
+            folder, repo, private=private, revision=revision, obsolete=[*native.OPTIONAL_FILES]
+        )
 
 
 def convert(
@@ -168,11 +201,17 @@ def _load_archive(path: Path, tokenizer: str | None) -> Pretrained:
             raise FormatError(str(error).replace(folder, str(path))) from None
 
 
-def _locate(source: str | Path, *, file_of_pair: bool, offline: bool) -> Location:
+def locate(source: str | Path, *, file_of_pair: bool = False, offline: bool = False) -> Location:
+    """Where a model lies that is given by a path, a name or an address; see `catalogue.locate`.
+
+    An address of the Hugging Face Hub stands for the model of its folder, or for its file.
+    """
+    if hub.is_address(str(source)):
+        return Location(hub.fetch(str(source), offline=is_offline(offline)))
     path = Path(source)
     if not path.exists() or _PART_OF_CHECKPOINT.search(path.name):
         # TensorFlow names a checkpoint without the ending of any of its files.
         index = path.with_name(_PART_OF_CHECKPOINT.sub("", path.name) + ".index")
         if index.is_file():
             return Location(index)
-    return locate(source, file_of_pair=file_of_pair, offline=offline)
+    return locate_in_catalogue(source, file_of_pair=file_of_pair, offline=offline)

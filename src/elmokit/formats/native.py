@@ -28,6 +28,7 @@ from elmokit.formats.pretrained import (
 )
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
+from elmokit.model_card import with_metadata
 from elmokit.model_config import BiLMConfig, LexiconConfig, parse_record
 from elmokit.tokenizers import check_tokenizer
 from elmokit.vocab import read_vocabulary, write_vocabulary
@@ -36,6 +37,7 @@ CONFIG, WEIGHTS, VOCABULARY, CARD = (
     "config.json", "model.safetensors", "vocabulary.txt", "README.md"
 )  # fmt: skip
 _CHARACTERS, _WORDS = "characters.txt", "words.txt"
+OPTIONAL_FILES = VOCABULARY, _CHARACTERS, _WORDS
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class _Description:
 @register_format(
     "elmokit",
     {"configuration": (CONFIG,), "weights": (WEIGHTS,)},
-    (VOCABULARY, _CHARACTERS, _WORDS, CARD, "*.json"),
+    (*OPTIONAL_FILES, CARD, "*.json"),
 )
 def read_native(folder: Path, tokenizer: str | None = None) -> Pretrained:
     """The model in a folder that `write_native` wrote."""
@@ -133,7 +135,7 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
         ):
             if lexicon is not None:
                 write_vocabulary(lexicon, folder / name)
-    card = pretrained.card or _default_card(pretrained)
+    card = with_metadata(pretrained.card or _default_card(pretrained))
     (folder / CARD).write_text(card, encoding="utf-8")
 
 
@@ -169,7 +171,8 @@ def _default_card(pretrained: Pretrained) -> str:
         "# An ELMo model\n\n"
         f"{config.num_layers + 1} layers of {config.output_size} dimensions, "
         f"{parameters:,} parameters, text tokenized by `{pretrained.tokenizer}`. "
-        "Please add what text it was trained on, and under which licence it may be used.\n"
+        "Please add what text it was trained on, and under which licence it may be used; in the "
+        "lines above, `language` and `license` are for the Hugging Face Hub.\n"
     )
 
 

@@ -16,6 +16,7 @@ from elmokit.formats.pretrained import Pretrained, parameter_name, stored_name
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.dropout import Dropout
 from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax, sample_negatives
+from elmokit.model_card import without_metadata
 from elmokit.model_config import BiLMConfig, Direction
 from elmokit.pretraining.corpus import UNKNOWN_ID, Corpus
 from elmokit.pretraining.distributed import ProcessGroup
@@ -309,7 +310,7 @@ class Trainer:
             f"Settings:\n\n```toml\n{to_toml(self.settings)}```\n"
         )
         if self.initial_card is not None:
-            lines = self.initial_card.splitlines() or ["nothing"]
+            lines = without_metadata(self.initial_card).splitlines() or ["nothing"]
             card += "\nTraining started from the weights of another model. Its card:\n\n"
             card += "".join(f"> {line}".rstrip() + "\n" for line in lines)
         return card

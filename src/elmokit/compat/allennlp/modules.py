@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from elmokit import formats
-from elmokit.catalogue import locate
 from elmokit.character_ids import CharacterIndexer
 from elmokit.compat.allennlp.boundaries import (
     add_sentence_boundary_token_ids,
@@ -340,7 +339,7 @@ class ElmoLstm(nn.Module):
     def load_weights(self, weight_file: str | Path) -> None:
         """Take the LSTMs of a weights file; they are trained if `requires_grad` is set."""
         self.bilm.load_state_dict(
-            read_lstms(locate(weight_file, file_of_pair=True).path, self.bilm.config)
+            read_lstms(formats.locate(weight_file, file_of_pair=True).path, self.bilm.config)
         )
         self.requires_grad_(self.requires_grad)
 
