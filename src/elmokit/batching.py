@@ -1,7 +1,8 @@
 """Batches of sentences, and how sentences are grouped under a budget of tokens."""
 
+import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TypeVar
@@ -173,7 +174,9 @@ def check_words(sentence: Sequence[str], name: str) -> tuple[list[str], str | No
             "Pass a list of words, or give raw text to encode()"
         )
     if not isinstance(sentence, Iterable):
-        raise TypeError(f"{name} is {describe(sentence)}, expected a list of words")
+        raise TypeError(
+            f"{name} is {describe(sentence)}, expected a list of words{_advice_on(sentence)}"
+        )
     words = list(to_python(sentence))
     for index, word in enumerate(words):
         if not isinstance(word, str):
@@ -186,8 +189,34 @@ def check_words(sentence: Sequence[str], name: str) -> tuple[list[str], str | No
     return words, None
 
 
+def check_texts(texts: Iterable[str | Sequence[str]]) -> Iterator[str | list[str]]:
+    """Texts, raw or as lists of words; TypeError where something else stands, by its position."""
+    if isinstance(texts, str):
+        raise TypeError("texts is one string, expected a list of texts: [text]")
+    for index, text in enumerate(check_iterable(texts, "texts", "a list of texts")):
+        if isinstance(text, str):
+            yield text
+        elif isinstance(text, Iterable):
+            yield check_words(text, f"text {index}")[0]
+        else:
+            raise TypeError(
+                f"text {index} is {describe(text)}, expected a string or a list of words"
+                f"{_advice_on(text)}"
+            )
+
+
 def check_iterable(values: Iterable[Item], name: str, expected: str) -> Iterable[Item]:
     """The values of a list, or of any other iterable; TypeError for what is not one."""
+    columns = (
+        isinstance(values, Mapping),
+        hasattr(values, "columns"),
+        hasattr(values, "column_names"),
+    )
+    if any(columns):  # a dictionary; pandas and Polars; Arrow and datasets
+        raise TypeError(
+            f"{name} is a table (a {type(values).__name__}), expected {expected}; "
+            "give one of its columns: table['text']"
+        )
     values = to_python(values)
     if not isinstance(values, Iterable):
         raise TypeError(f"{name} is {describe(values)}, expected {expected}")
@@ -198,6 +227,13 @@ def to_python(values: Iterable[Item]) -> Iterable[Item]:
     """The values as Python's objects: those of pyarrow's arrays are not strings."""
     to_pylist = getattr(values, "to_pylist", None)
     return to_pylist() if callable(to_pylist) else values
+
+
+def _advice_on(value: object) -> str:
+    """What to do about a value that stands for a missing one in tables."""
+    nan = isinstance(value, float) and math.isnan(value)
+    missing = nan or value is None or type(value).__name__ in ("NAType", "NaTType")  # of pandas
+    return "; drop missing values, or fill them with empty ones" if missing else ""
 
 
 def describe(value: object) -> str:

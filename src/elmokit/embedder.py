@@ -13,10 +13,9 @@ from torch import Tensor
 
 from elmokit import formats
 from elmokit.batching import (
-    check_iterable,
     check_sentences,
+    check_texts,
     check_words,
-    describe,
     token_batches,
     token_windows,
 )
@@ -552,17 +551,7 @@ class Embedder:
 
     def _tokenize_all(self, texts: Iterable[Text]) -> Iterator[list[list[str]]]:
         """The sentences of each text."""
-        if isinstance(texts, str):
-            raise TypeError("texts is one string, expected a list of texts: [text]")
-        for index, text in enumerate(check_iterable(texts, "texts", "a list of texts")):
-            if isinstance(text, str):
-                yield self.tokenize(text)
-            elif isinstance(text, Iterable):
-                yield [check_words(text, f"text {index}")[0]]
-            else:
-                raise TypeError(
-                    f"text {index} is {describe(text)}, expected a string or a list of words"
-                )
+        return (self.tokenize(text) for text in check_texts(texts))
 
     def _check_carrying(self) -> None:
         if self.state_mode != "carry":
