@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES_WITH_CODE = [
     "README.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md", "docs/tasks.md",
-    "docs/serve.md", "docs/languages.md", "docs/models.md",
+    "docs/serve.md", "docs/languages.md", "docs/models.md", "docs/integrations.md",
 ]  # fmt: skip
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

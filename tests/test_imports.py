@@ -46,7 +46,7 @@ THIRD_PARTIES = {
     "psycopg": {"search"},
     "sacremoses": {"tokenizers"},
     "safetensors": {"formats"},
-    "sklearn": {"dimension_reduction"},
+    "sklearn": {"dimension_reduction", "integrations"},
     "sqlite3": {"search"},
     "starlette": {"server"},
     "threadpoolctl": {"threads"},

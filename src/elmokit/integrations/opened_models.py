@@ -1,0 +1,200 @@
+"""Models that adapters name instead of holding: each is loaded once in a process."""
+
+import math
+import os
+import random
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from elmokit.batching import check_texts, describe
+from elmokit.embedder import Embedder, LoadOptions, Text
+from elmokit.errors import InputError
+from elmokit.inference_session import Layers, LayerSelection
+from elmokit.model.scalar_mix import ScalarMix
+from elmokit.pooling import POOLINGS, Vectors, get_pooling, pool_sentences
+
+_MAX_MODELS = 4  # those used last stay in memory
+_open_lock = threading.Lock()
+
+TextKey = str | tuple[str, ...]
+PooledLayers = dict[str, Vectors]  # (layers and their mean and sum, dim) by the pooling's name
+
+
+def open_once(options: LoadOptions) -> "OpenedModel":
+    """The model of these options, loaded unless this process has it already.
+
+    In a worker of joblib, multiprocessing or datasets, it computes in one thread, unless `threads`
+    says otherwise. A folder or file that has changed since is loaded anew.
+    """
+    if not isinstance(options.source, str | os.PathLike | None):
+        raise InputError(
+            f"the model is {describe(options.source)}, expected its name, folder or archive, which "
+            "each process loads for itself"
+        )
+    if options.threads is None and in_worker_process():
+        options = replace(options, threads=1)
+    with _open_lock:
+        return _open(options, _path_and_time(options.source))
+
+
+def in_worker_process() -> bool:
+    """Whether a pool of multiprocessing, joblib or datasets (multiprocess) started this process."""
+    modules = (sys.modules.get(name) for name in ("multiprocessing", "multiprocess"))
+    return any(module is not None and module.parent_process() is not None for module in modules)
+
+
+class OpenedModel:
+    """A loaded model, its fingerprint, and the vectors of the texts that it has encoded."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self._cache = _TextCache()
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The hash of the weights, which takes a moment."""
+        return self.embedder.pretrained.fingerprint()
+
+    def check_fingerprint(self, expected: str, name: str) -> None:
+        """InputError if `name` was made with another model."""
+        if self.fingerprint != expected:
+            raise InputError(
+                f"{name} was made with another model (fingerprint {expected[:12]}, this one has "
+                f"{self.fingerprint[:12]}); name the model that made it, or make it anew"
+            )
+
+    def dim(self, layers: Layers) -> int:
+        """The size of the vectors of `encode`."""
+        config = self.embedder.bilm.config
+        selection = LayerSelection.of(config, layers)
+        return selection.num_layers * selection.dim(config)
+
+    def encode(
+        self, texts: Iterable[Text], *, layers: Layers, pooling: str, cache_bytes: int
+    ) -> Vectors:  # -> (texts, dim)
+        """What `Embedder.encode` gives, several layers side by side.
+
+        A text that comes again, with other layers or another pooling, is not run again: up to
+        `cache_bytes`, the vectors of all layers and poolings stay in memory. Only a ScalarMix is
+        computed each time. With 0, nothing stays, and only what is asked for is computed.
+        """
+        embedder = self.embedder
+        if not cache_bytes or isinstance(layers, ScalarMix):
+            vectors = embedder.encode(
+                texts, layers=layers, pooling=pooling, show_progress_bar=False
+            )
+            return vectors.reshape(len(vectors), math.prod(vectors.shape[1:]))
+        get_pooling(pooling, embedder.pretrained.vocabulary)
+        selection = LayerSelection.of(embedder.bilm.config, layers)
+        rows = _rows_of(selection, embedder.num_layers)
+        # Without an LSTM, the lowest layer alone is much faster.
+        computed: Sequence[int] = [0] if {*rows} == {0} else range(embedder.num_layers)
+        keys = [text if isinstance(text, str) else tuple(text) for text in check_texts(texts)]
+        vector_of: dict[TextKey, Vectors] = {}
+        missing = []
+        for key in dict.fromkeys(keys):
+            pooled = self._cache.get(key, len(computed))
+            if pooled is None or pooling not in pooled:
+                missing.append(key)
+            else:
+                vector_of[key] = pooled[pooling][rows].ravel()
+        for key, pooled in zip(missing, self._pool_layers(missing, computed), strict=True):
+            vector_of[key] = pooled[pooling][rows].ravel()
+            self._cache.add(key, len(computed), pooled, max_bytes=cache_bytes)
+        if not keys:
+            return np.zeros((0, self.dim(layers)), np.float32)
+        return np.stack([vector_of[key] for key in keys])
+
+    def _pool_layers(
+        self, texts: Sequence[TextKey], layers: Sequence[int]
+    ) -> Iterator[PooledLayers]:
+        """For each text, its vector of each layer, and of their mean and sum, by each pooling."""
+        vocabulary = self.embedder.pretrained.vocabulary
+        poolings = {
+            name: pooling
+            for name, pooling in POOLINGS.items()
+            if vocabulary is not None or not pooling.needs_vocabulary
+        }
+        tokenized = [self.embedder.tokenize(text) for text in texts]
+        stream = self.embedder.embed_stream(
+            (sentence for text in tokenized for sentence in text),
+            layers=layers,
+            show_progress_bar=False,
+        )
+        for text in tokenized:
+            words = [word for sentence in text for word in sentence]
+            arrays = [_with_mean_and_sum(array) for array in islice(stream, len(text))]
+            if not words:
+                arrays = [np.zeros((len(layers) + 2, 0, self.embedder.dim), np.float32)]
+            yield {
+                name: pool_sentences(arrays, words, pooling, vocabulary)
+                for name, pooling in poolings.items()
+            }
+        next(stream, None)  # to its end, where truncated words are reported
+
+
+class _TextCache:
+    """Pooled layers by text and number of layers, in about so many bytes.
+
+    Where there is no room, texts are dropped at random: a grid search reads the same texts in the
+    same order again and again, so the oldest would always be dropped just before it is needed.
+    """
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[TextKey, int], PooledLayers] = {}
+        self._keys: list[tuple[TextKey, int]] = []
+        self._bytes = 0
+        self._random = random.Random(0)
+        self._lock = threading.Lock()
+
+    def get(self, text: TextKey, layers: int) -> PooledLayers | None:
+        return self._entries.get((text, layers))
+
+    def add(self, text: TextKey, layers: int, pooled: PooledLayers, *, max_bytes: int) -> None:
+        key = text, layers
+        with self._lock:
+            if key not in self._entries:
+                self._keys.append(key)
+            self._bytes += _size(pooled) - _size(self._entries.get(key, {}))
+            self._entries[key] = pooled
+            while self._bytes > max_bytes:
+                place = self._random.randrange(len(self._keys))
+                self._keys[place], self._keys[-1] = self._keys[-1], self._keys[place]
+                self._bytes -= _size(self._entries.pop(self._keys.pop()))
+
+
+@lru_cache(maxsize=_MAX_MODELS)
+def _open(options: LoadOptions, path_and_time: tuple[Path, int] | None) -> OpenedModel:
+    return OpenedModel(options.load())
+
+
+def _path_and_time(source: str | Path | None) -> tuple[Path, int] | None:
+    """Where a folder or file is, and when it was changed last; None for a model by its name."""
+    if source is None or not Path(source).exists():
+        return None
+    path = Path(source).resolve()
+    return path, path.stat().st_mtime_ns
+
+
+def _rows_of(selection: LayerSelection, num_layers: int) -> list[int]:
+    """The rows of pooled layers that make up a vector: layers, then their mean and sum."""
+    if selection.combination == "mean":
+        return [num_layers]
+    if selection.combination == "sum":
+        return [num_layers + 1]
+    return [*selection.layers]
+
+
+def _with_mean_and_sum(layers: Vectors) -> Vectors:  # (layers, ...) -> (layers + 2, ...)
+    return np.concatenate([layers, layers.mean(0, keepdims=True), layers.sum(0, keepdims=True)])
+
+
+def _size(pooled: PooledLayers) -> int:
+    return sum(vectors.nbytes for vectors in pooled.values())
