@@ -464,7 +464,7 @@ class Embedder:
         *,
         private: bool | None = None,
         revision: str | None = None,
-        languages: Sequence[str] = (),
+        languages: str | Sequence[str] = (),
         licence: str = "",
         half: bool = False,
     ) -> str:

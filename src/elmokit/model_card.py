@@ -32,9 +32,10 @@ def with_metadata(card: str, *, languages: Sequence[str] = (), licence: str = ""
     return f"---\n{''.join(lines)}---\n\n{card}"
 
 
-def describe(languages: Sequence[str], licence: str) -> dict[str, object]:
+def describe(languages: str | Sequence[str], licence: str) -> dict[str, object]:
     """What the metadata say of a model's languages (ISO 639) and its licence; "" if unknown."""
-    facts: dict[str, object] = {"language": list(languages)} if languages else {}
+    languages = [languages] if isinstance(languages, str) and languages else list(languages)
+    facts: dict[str, object] = {"language": languages} if languages else {}
     if licence:
         identifier = re.sub("-(only|or-later)$", "", licence.lower().replace(" ", "-"))
         facts["license"] = identifier if identifier in _LICENCES else "other"

@@ -282,7 +282,7 @@ def test_the_metadata_of_published_models_are_valid():
         card = with_metadata("# A card", languages=model.languages, licence=model.licence)
         data = huggingface_hub.ModelCard(card, ignore_metadata_errors=False).data
         assert data.to_dict()["language"] == list(model.languages) if model.languages else True
-    assert describe(["no"], "GPL-3.0-or-later") == {"language": ["no"], "license": "gpl-3.0"}
+    assert describe("no", "GPL-3.0-or-later") == {"language": ["no"], "license": "gpl-3.0"}
     assert describe([], "My own") == {"license": "other", "license_name": "My own"}
     norwegian = huggingface_hub.ModelCard(with_metadata("", languages=["no"])).data
     assert norwegian.language == ["no"]

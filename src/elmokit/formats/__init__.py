@@ -122,7 +122,7 @@ def push(
     *,
     private: bool | None = None,
     revision: str | None = None,
-    languages: Sequence[str] = (),
+    languages: str | Sequence[str] = (),
     licence: str = "",
     half: bool = False,
 ) -> str:
