@@ -36,8 +36,8 @@ CHECKS = [
     "parameters_default_constructible", "get_params_invariance", "set_params", "dict_unchanged",
     "set_output_transform", "set_output_transform_pandas", "set_output_transform_polars",
     "global_output_transform_pandas", "global_set_output_transform_polars",
-     "estimators_pickle",
-    "fit_idempotent", "estimators_overwrite_params", "methods_subset_invariance",
+    "estimators_pickle", "fit_idempotent", "estimators_overwrite_params",
+    "methods_subset_invariance",
     "methods_sample_order_invariance", "dont_overwrite_parameters", "fit_check_is_fitted",
     "estimators_fit_returns_self", "f_contiguous_array_estimator", "readonly_memmap_input",
 ]  # fmt: skip
