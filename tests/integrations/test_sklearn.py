@@ -64,7 +64,11 @@ class NumberVectorizer(ElmoVectorizer):
 
 
 def spell(rows):
-    return [[f"{number:.3g}" for number in row] for row in np.asarray(rows)]
+    """The words of each row; of a table of pandas, a column with its index."""
+    spelled = [[f"{number:.3g}" for number in row] for row in np.asarray(rows)]
+    if hasattr(rows, "iloc"):
+        return importlib.import_module("pandas").Series(spelled, index=rows.index)
+    return spelled
 
 
 @pytest.fixture(scope="module")
