@@ -221,7 +221,7 @@ def write_vectors(vectors: Vectors, target: Path | None) -> None:
 
 def check_table(target: Path) -> None:
     """Refuse a name that cannot be written to, before any work is done."""
-    check_target(target, *_WRITERS)
+    check_target(target, *TABLE_ENDINGS)
 
 
 def _write_npy(vectors: Vectors, file: BinaryIO) -> None:
@@ -239,3 +239,4 @@ def _write_jsonl(vectors: Vectors, file: BinaryIO) -> None:
 
 
 _WRITERS = {".npy": _write_npy, ".tsv": _write_tsv, ".jsonl": _write_jsonl}
+TABLE_ENDINGS = tuple(_WRITERS)

@@ -58,6 +58,7 @@ def write_package(
     languages: Sequence[str] = (),
     licence: str = "",
     half: bool = False,
+    offline: bool = False,
 ) -> None:
     """Write a package that can be built, uploaded and installed: `elmokit-NAME` around a model.
 
@@ -74,7 +75,7 @@ def write_package(
     target = Path(target)
     if target.exists():
         raise InputError(f"{target}: exists already; give the name of a new folder")
-    pretrained = formats.load(source)
+    pretrained = formats.load(source, offline=offline)
     bilm = pretrained.model.bilm.config
     module = f"elmokit_{name.replace('-', '_')}"
     description = description or f"{name}, an ELMo model"

@@ -205,6 +205,12 @@ def find_device(name: str | torch.device) -> torch.device:
     """The device of that name; InputError if no tensor can be stored there."""
     try:
         device = torch.device(name)
+    except RuntimeError:
+        raise InputError(
+            f"device {str(name)!r} cannot be used here: there is no such device, expected cpu, "
+            "cuda, cuda:N or mps"
+        ) from None
+    try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]

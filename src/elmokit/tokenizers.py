@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
@@ -67,9 +68,10 @@ def _lookup(name: str) -> tuple[TokenizerChoice, tuple[str, ...]]:
     for registered, choice in TOKENIZERS.items():
         if match := re.fullmatch(registered.replace("LANGUAGE", "([a-z]{2,3})"), name):
             return choice, match.groups()
+    close = get_close_matches(name, TOKENIZERS, 1)
     raise ConfigError(
         f"no tokenizer is called {name!r}, expected one of {', '.join(TOKENIZERS)} "
-        "(such as moses-de)"
+        "(such as moses-de)" + (f"; did you mean {close[0]}?" if close else "")
     )
 
 

@@ -22,7 +22,7 @@ def test_evaluate_prints_the_perplexity_as_json(elmo, folder, loaded, text):
     facts = json.loads(succeeded(elmo("evaluate", folder, text, "--json")))
     expected = loaded.perplexity(text.read_text().splitlines())
     assert facts["forward"] == pytest.approx(expected.forward)
-    assert facts["both"] == pytest.approx(expected.geometric_mean)
+    assert facts["geometric_mean"] == pytest.approx(expected.geometric_mean)
     assert (facts["words"], facts["unknown"], facts["predictions"]) == (10, 6, 13)
 
 
@@ -32,8 +32,9 @@ def test_evaluate_prints_facts_and_writes_a_line_for_each_sentence(
     scores = tmp_path / "scores.tsv"
     shown = succeeded(elmo("evaluate", folder, text, "--per-sentence", scores))
     expected = loaded.perplexity(text.read_text().splitlines())
-    assert f"forward     {expected.forward:,.3f}\n" in shown
-    assert "words       10\n" in shown
+    assert f"forward         {expected.forward:,.3f}\n" in shown
+    assert f"geometric mean  {expected.geometric_mean:,.3f}\n" in shown
+    assert "words           10\n" in shown
     first, *lines = scores.read_text().splitlines()
     assert first.split("\t") == [
         "words", "unknown", "forward", "backward", "perplexity", "sentence"
@@ -103,7 +104,6 @@ def test_predict_samples_sentences(elmo, folder, loaded):
 def test_mistakes_are_one_line(elmo, folder, model_folder, text, tmp_path):
     failed(elmo("evaluate", folder, tmp_path / "no.txt"), "no.txt: No such file or directory")
     failed(elmo("evaluate", folder), "a folder, expected a file of text; name one after the model")
-    failed(elmo("evaluate"), "no INPUT given; name a file, - for stdin, or give --text")
     failed(elmo("evaluate", folder, "-"), "no sentences were given")
     failed(elmo("evaluate", model_folder, text), "the model has no softmax, so it has vectors but")
     failed(elmo("evaluate", folder, text, "--per-sentence", text), "text.txt: exists already")
@@ -115,6 +115,10 @@ def test_mistakes_are_one_line(elmo, folder, model_folder, text, tmp_path):
 
 def test_wrong_usage_exits_with_2(elmo, folder, text, tmp_path):
     failed(elmo("evaluate", folder, folder, text), "give MODEL and FILE, FILE alone", code=2)
+    failed(elmo("evaluate"), "no FILE given; name a file, - for stdin, or give --text", code=2)
+    twice = elmo("evaluate", "-m", folder, "english", text)
+    failed(twice, "the model was given twice, as english and by --model", code=2)
+    failed(elmo("predict", text, "--sample", 2, "-k", 10), "-k is not for --sample", code=2)
     failed(elmo("predict", text, "--fill", "--previous"), "choose --fill alone", code=2)
     failed(elmo("predict", text, "-k", 0), "invalid value for '-k'", code=2)
     failed(

@@ -87,8 +87,9 @@ def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
     failed(elmo("info", text, text, text), "give a folder, a zip, or two files", code=2)
     failed(elmo("convert", folder, tmp_path), "exists already; give the name of a new folder")
     failed(elmo("export", "softmax", "-m", folder, "-o", text), "text.txt: exists already")
-    failed(elmo("export", "states", "-m", folder, "-o", tmp_path / "x.npz"), "no INPUT given")
+    failed(elmo("export", "states", "-m", folder, "-o", tmp_path / "x.npz"), "no INPUT given", 2)
     failed(elmo("export", "softmax", "-m", folder), "missing option '--out'", code=2)
+    failed(elmo("export"), "'WHAT'; choose from softmax, words, states", code=2)
     failed(elmo("export", "nothing", "-o", tmp_path / "x"), "nothing", code=2)
     failed(elmo("export", "softmax", text, "-o", tmp_path / "x.npy"), "needs no INPUT", code=2)
 

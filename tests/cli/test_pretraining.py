@@ -111,7 +111,9 @@ def test_prepare_reads_folders_and_stdin_in_two_processes(texts):
         [sys.executable, "-m", "elmokit", "prepare", *arguments],
         input=LINES.encode(), capture_output=True, check=True,
     )  # fmt: skip
-    assert done.stdout.startswith(b"corpus: 12 sentences, 44 words, ")
+    assert done.stdout.startswith(
+        b"corpus: 12 sentences, 44 words, 8 of them different; the 8 of the vocabulary "
+    )
     assert done.stderr == b""
     corpus = elmokit.Corpus.open("corpus")
     assert corpus.sentences == 12

@@ -91,12 +91,7 @@ def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
     failed(elmo("embed", text, text, "-m", folder), "text.txt: exists already; delete it")
     failed(elmo("embed", text, "/proc/out.hdf5", "-m", folder), "/proc/out.hdf5: cannot be writ")
     failed(elmo("embed", text, out, "-m", folder, "--layers", "7"), "7")
-    failed(elmo("embed", text, out, "-m", folder, "--layers", "a"), "layers is 'a', expected")
-    failed(elmo("embed", text, out, "-m", folder, "--tokenizer", "x"), "'x', expected")
     failed(elmo("embed", text, ".", "-m", folder), ".: is a folder; name a file")
-    failed(elmo("encode", text, "-m", folder, "-o", "x.csv"), "x.csv: ends in .csv, expected .npy")
-    failed(elmo("encode", text, "-m", folder, "--layers", "best"), "layers is 'best', expected")
-    failed(elmo("encode", text, "-m", folder, "--layers=--1"), "layers is '--1', expected")
     assert not out.exists()
 
 
@@ -104,6 +99,12 @@ def test_wrong_usage_exits_with_2(elmo, text, tmp_path):
     out = tmp_path / "out.hdf5"
     failed(elmo("embed", text), "name the HDF5 file to write", code=2)
     failed(elmo("embed", text, out, "--dtype", "int8"), "int8", code=2)
+    failed(elmo("embed", text, out, "--layers", "a"), "'a' is not one of 'all', 'top'", code=2)
+    failed(elmo("embed", text, out, "--tokenizer", "x"), "'x', expected", code=2)
+    failed(elmo("embed", text, out, "--batch-size", 4), "--batch-size is for --state", code=2)
+    failed(elmo("encode", text, "-o", "x.csv"), "x.csv: ends in .csv, expected .npy", code=2)
+    failed(elmo("encode", text, "--layers", "best"), "'best' is not one of 'mean'", code=2)
+    failed(elmo("encode", text, "--layers=--1"), "'--1' is not one of", code=2)
     failed(elmo("embed", text, out, "--top", "--all"), "choose one of --all, --top", code=2)
     failed(elmo("embed", text, out, "--top", "--layers", "0"), "choose one of", code=2)
     failed(elmo("encode", text, "--layers", "0,2"), "'0,2' is several vectors", code=2)

@@ -55,7 +55,15 @@ def _name(command: Any) -> str:
     return str(name).replace("_", "-")
 
 
-app = group("elmo", "Run, pretrain, apply, search and serve ELMo models.", RootGroup)
+app = group(
+    "elmo",
+    """Run, pretrain, apply, search and serve ELMo models.
+
+    Example: elmo encode --text "I ate an apple."
+
+    Example: elmo COMMAND --help""",
+    RootGroup,
+)
 for panel, commands in _GROUPS.items():
     for command in commands:
         if isinstance(command, typer.Typer):
@@ -119,6 +127,8 @@ def _message_of(error: Any) -> str:
         close = getattr(error, "possibilities", None)
         return _with_help(error, f"no option {option}" + _meant(close))
     message = error.format_message().strip().removeprefix("Invalid value: ")
+    message = re.sub(r"\.\s+Choose from:", "; choose from", message)  # of click, on several lines
+    message = re.sub(r"\s*\n\s*", " ", message)
     message = message.replace("Value error, ", "").rstrip(".")  # of pydantic
     if match := re.search("'([^']*)' is not one of (.*)", message):
         message += _meant(get_close_matches(match[1], re.findall("'(.*?)'", match[2])))

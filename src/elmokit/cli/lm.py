@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from elmokit.language_model_results import Perplexity, Prediction, Score
 
 _COLUMNS = ("words", "unknown", "forward", "backward", "perplexity", "sentence")
+_NUM_PREDICTIONS = 10  # of elmo predict without -k
 
 
 @takes_model("tokenizer", "state", "precision", "tokens_per_batch")
@@ -57,15 +58,15 @@ def evaluate(
     load: Load,
     names: list[str] | None = argument(
         "[MODEL] FILE",
-        "A model folder or zip, or a folder that elmo train made; then a text file, or labelled "
-        "examples for a trained head. - is stdin.",
+        "A model's name, folder or archive, or a folder that elmo train made; then a text file, or "
+        "labelled examples for a trained head. - is stdin.",
         None,
     ),
     per_sentence: Path | None = option(
         "A .tsv file to write, with the columns of elmo score.", metavar="FILE"
     ),
     as_json: bool = AS_JSON,
-    text: list[str] | None = TEXT,
+    text: list[str] | None = option("A text given here instead of FILE; may be repeated."),
 ) -> None:
     """Measure how well a model predicts a text, or how well a trained head does its task.
 
@@ -87,19 +88,26 @@ def evaluate(
         "forward": result.forward,
         "backward": result.backward,
         "average": result.average,
-        "both": result.geometric_mean,
+        "geometric_mean" if as_json else "geometric mean": result.geometric_mean,
         "words": result.words,
         "unknown": result.unknown,
         "predictions": result.predictions,
     }
-    print_facts(facts, as_json=as_json)
+    print_facts(facts, as_json=as_json, width=16)
 
 
 @takes_model("tokenizer", "state", "precision")
 def predict(
     load: Load,
     source: str | None = SOURCE,
-    k: int = option("How many words to print.", 10, "-k", min=1),
+    k: int | None = option(
+        "How many words to print.",
+        None,
+        "-k",
+        metavar="N",
+        min=1,
+        show_default=str(_NUM_PREDICTIONS),
+    ),
     previous: bool = option("Predict the words before the text.", False),
     fill: bool = option("Predict the words for each ___ in the text.", False),
     sample: int | None = option("Write this many random sentences that continue the text.", min=1),
@@ -125,10 +133,13 @@ def predict(
         raise typer.BadParameter("choose --fill alone, or --previous and --sample")
     if sample is None and (temperature != 1 or top_k is not None or max_words != 50 or seed):
         raise typer.BadParameter("--temperature, --top-k, --max-words and --seed need --sample")
+    if sample is not None and k is not None:
+        raise typer.BadParameter("-k is not for --sample; --top-k limits the words to choose among")
     if special_tokens and (fill or sample):
         raise typer.BadParameter("--special-tokens is for the words after or before a text alone")
     if load.keywords["state"] == "carry" and (fill or (previous and not sample)):
         raise typer.BadParameter("--state carry is for the words after a text alone")
+    k = k or _NUM_PREDICTIONS
     with lines_of(source, text) as lines:
         embedder = load()
         for line in lines:
@@ -178,7 +189,11 @@ def _model_and_source(
     """The model and the file that the arguments name: with --text the model alone."""
     source = None if text or not names else names[-1]
     models = names if source is None else names[:-1]
-    if len(models) > (0 if model else 1):
+    if source is None and not text:
+        raise typer.BadParameter("no FILE given; name a file, - for stdin, or give --text")
+    if models and model:
+        raise typer.BadParameter(f"the model was given twice, as {models[0]} and by --model")
+    if len(models) > 1:
         raise typer.BadParameter("give MODEL and FILE, FILE alone, or --text", param_hint="FILE")
     if source is not None and Path(source).is_dir():
         raise InputError(f"{source}: a folder, expected a file of text; name one after the model")

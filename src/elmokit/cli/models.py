@@ -15,6 +15,7 @@ from elmokit.cli.options import (
     TOKENIZER,
     Load,
     argument,
+    counted,
     lines_of,
     option,
     print_facts,
@@ -113,7 +114,7 @@ def download(
     names: list[str] = argument("NAME...", "Names of models, as elmo models lists them."),
     offline: bool = option("Check the files that are here, and say where to put others.", False),
 ) -> None:
-    """Download published models, or check those that are here; print where they lie.
+    """Download published models, or check those that are here; print where they are.
 
     If it is interrupted, run the same command again to go on.
 
@@ -218,6 +219,7 @@ def package(
         "Its licence, as SPDX writes it.", "", metavar="SPDX", show_default="not stated"
     ),
     half: bool = option("Write float16 numbers: half the size, not exact.", False),
+    offline: bool = OFFLINE,
 ) -> None:
     """Write a Python package around a model: pip installs it, and elmokit knows it by name.
 
@@ -228,9 +230,9 @@ def package(
     """
     elmokit.write_package(
         source, target, name=name, version=version, description=description,
-        languages=language or (), licence=licence, half=half,
+        languages=language or (), licence=licence, half=half, offline=offline,
     )  # fmt: skip
-    tell(f"{target}: written")
+    tell(f"{target}: written; pip install {target} installs it, pip wheel {target} builds it")
 
 
 def push(
@@ -303,4 +305,4 @@ def export(
             else:
                 sentences = (words for line in lines for words in embedder.tokenize(line))
                 count = elmokit.export_states(embedder, target, sentences)
-    tell(f"{target}: {count:,} {'sentences' if what == 'states' else 'words'}")
+    tell(f"{target}: {counted(count, 'sentence' if what == 'states' else 'word')}")

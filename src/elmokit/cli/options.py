@@ -18,10 +18,10 @@ from typer.core import TyperCommand, TyperGroup
 from typer.models import OptionInfo
 
 import elmokit
-from elmokit.errors import InputError
+from elmokit.errors import ConfigError, InputError
 from elmokit.files import COMPRESSED_SIGNATURES, STDIN, TextFile, read_lines
 from elmokit.pooling import LAYERS, POOLINGS
-from elmokit.tokenizers import TOKENIZERS
+from elmokit.tokenizers import TOKENIZERS, check_tokenizer
 
 if TYPE_CHECKING:
     from elmokit.embedder import Embedder
@@ -59,6 +59,13 @@ def listed(descriptions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({description})" for name, description in descriptions.items())
 
 
+def _check_layers(text: str | None, names: Sequence[str]) -> str | None:
+    if text is not None and text not in LAYERS and isinstance(parse_layers(text), str):
+        known = ", ".join(map(repr, names))
+        raise typer.BadParameter(f"{text!r} is not one of {known} or a number")
+    return text
+
+
 def layers_option(
     help: str, default: str | None, *, names: Sequence[str], numbers: str = "NUMBER", **shown: Any
 ) -> Any:
@@ -66,7 +73,11 @@ def layers_option(
     metavar = "|".join([*names, numbers])
     other = "numbers between commas, such as 0,2" if numbers == "NUMBERS" else "one by its number"
     about = f"{help}: {listed({name: LAYERS[name] for name in names})}, or {other}."
-    return option(about, default, metavar=metavar, **shown)
+
+    def check(text: str | None) -> str | None:
+        return _check_layers(text, names)
+
+    return option(about, default, metavar=metavar, callback=check, **shown)
 
 
 def pooling_option(help: str, default: str | None = None, **shown: Any) -> Any:
@@ -78,7 +89,18 @@ def pooling_option(help: str, default: str | None = None, **shown: Any) -> Any:
 def tokenizer_option(help: str, default: str | None = None, **shown: Any) -> Any:
     """The option --tokenizer, its help with a description of each tokenizer."""
     descriptions = {name: choice.description for name, choice in TOKENIZERS.items()}
-    return option(f"{help}: {listed(descriptions)}.", default, metavar="NAME", **shown)
+    return option(
+        f"{help}: {listed(descriptions)}.", default, metavar="NAME", callback=_check_name, **shown
+    )
+
+
+def _check_name(tokenizer: str | None) -> str | None:
+    if tokenizer is not None:
+        try:
+            check_tokenizer(tokenizer)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error)) from None
+    return tokenizer
 
 
 CORPUS_HELP = "Files, folders or quoted globs, plain or packed (.gz, .xz, .zst); - is stdin."
@@ -152,7 +174,7 @@ def takes_model(*names: str) -> Callable[[Command], Command]:
 def _load(model: list[str] | None, **options: Any) -> "Embedder":
     model = model or []
     if len(model) > 2:
-        raise InputError(f"--model was given {len(model)} times, expected once or twice")
+        raise typer.BadParameter(f"--model was given {len(model)} times, expected once or twice")
     return elmokit.load(*model, **options)
 
 
@@ -365,7 +387,7 @@ def lines_of(source: str | None, text: list[str] | None) -> Iterator[Iterable[st
         check_utf8(*text)
         yield text
     elif source is None:
-        raise InputError("no INPUT given; name a file, - for stdin, or give --text")
+        raise typer.BadParameter("no INPUT given; name a file, - for stdin, or give --text")
     else:
         name = "stdin" if source == STDIN else source
         if source == STDIN and sys.stdin is not None and sys.stdin.isatty():
@@ -413,6 +435,11 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool, width: int = 12) 
         if value is not None:
             number = {int: ",", float: ",.3f"}.get(type(value), "")
             typer.echo(f"{name:{width}}" + (format(value, number) if number else str(value)))
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things: 1 word, 2 words."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def tell(line: str) -> None:

@@ -9,6 +9,7 @@ from elmokit.cli.options import (
     CORPUS_HELP,
     OFFLINE,
     argument,
+    counted,
     option,
     resumable,
     takes_settings,
@@ -51,6 +52,8 @@ def prepare(
 
     Example: elmo prepare 'news/*.txt.xz' --out corpus --max-words 100000
     """
+    from elmokit.pretraining.corpus import SPECIAL_TOKENS  # noqa: PLC0415  (numpy)
+
     if valid and no_valid:
         raise typer.BadParameter("give --valid or --no-valid, not both")
     corpus = elmokit.prepare(
@@ -65,12 +68,14 @@ def prepare(
         skip_bad=skip_bad,
         workers=workers,
     )
-    known = int(corpus.counts[3 : len(corpus.vocabulary)].sum())
+    special = len(SPECIAL_TOKENS)  # the first words of the lexicon and the vocabulary
+    known = int(corpus.counts[special : len(corpus.vocabulary)].sum())
     typer.echo(
-        f"{corpus.folder}: {corpus.sentences:,} sentences, {corpus.words:,} words, "
-        f"{len(corpus.lexicon):,} of them different; the {len(corpus.vocabulary):,} of the "
-        f"vocabulary are {known / corpus.words:.1%} of the text; "
-        f"{len(corpus.valid):,} sentences held out"
+        f"{corpus.folder}: {counted(corpus.sentences, 'sentence')}, "
+        f"{counted(corpus.words, 'word')}, {len(corpus.lexicon) - special:,} of them different; "
+        f"the {len(corpus.vocabulary) - special:,} of the vocabulary are "
+        f"{known / corpus.words:.1%} of the text; "
+        f"{counted(len(corpus.valid), 'sentence')} held out"
     )
 
 

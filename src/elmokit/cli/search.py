@@ -17,6 +17,7 @@ from elmokit.cli.options import (
     add_command,
     argument,
     check_utf8,
+    counted,
     group,
     layers_option,
     lines_of,
@@ -90,11 +91,11 @@ def build(
 
     location = store if out is None else out
     if location is None or None not in (out, store):
-        raise InputError("expected one of --out DIR and --store URL")
+        raise typer.BadParameter("expected one of --out DIR and --store URL")
     if is_database_url(location) != (location is store):
-        raise InputError("--out takes a folder, and --store a URL: postgresql://…")
+        raise typer.BadParameter("--out takes a folder, and --store a URL: postgresql://…")
     if paragraphs and words:
-        raise InputError("--paragraphs and --words were given, expected one of them")
+        raise typer.BadParameter("--paragraphs and --words were given, expected one of them")
     with _index().build(
         location,
         corpus,
@@ -107,8 +108,8 @@ def build(
     ) as built:
         counts = built.store.counts()
         tell(
-            f"{built.name}: {counts.passages:,} passages, {counts.vectors:,} vectors "
-            f"({built.config.kind})"
+            f"{built.name}: {counted(counts.passages, 'passage')}, "
+            f"{counted(counts.vectors, 'vector')} ({built.config.kind})"
         )
 
 
@@ -121,7 +122,7 @@ def add(load: Load, location: str = _LOCATION, corpus: list[str] = _CORPUS) -> N
     """
     with _index().open(location, load()) as opened:
         added = opened.add(corpus)
-        tell(f"{opened.name}: {added:,} passages added, {len(opened):,} in all")
+        tell(f"{opened.name}: {counted(added, 'passage')} added, {len(opened):,} in all")
 
 
 @takes_model()
@@ -142,9 +143,9 @@ def delete(
     with _index().open(location, load()) as opened:
         deleted = {*(ids or ()), *(i for name in file or () for i in opened.passages_of(name))}
         if not deleted:
-            raise InputError("nothing to delete: give ids, or --file")
+            raise typer.BadParameter("nothing to delete: give ids, or --file")
         opened.delete([*deleted])
-        tell(f"{opened.name}: {len(deleted):,} passages deleted, {len(opened):,} in all")
+        tell(f"{opened.name}: {counted(len(deleted), 'passage')} deleted, {len(opened):,} in all")
 
 
 def info(location: str = _LOCATION, as_json: bool = AS_JSON) -> None:
@@ -169,8 +170,11 @@ def info(location: str = _LOCATION, as_json: bool = AS_JSON) -> None:
 
 index = group(
     "index",
-    "Build, change and describe an index for elmo search. Needs: pip install 'elmokit[search]', "
-    "or 'elmokit[postgres]' for an index in PostgreSQL.",
+    """Build, change and describe an index for elmo search.
+
+    Needs: pip install 'elmokit[search]', or 'elmokit[postgres]' for an index in PostgreSQL.
+
+    Example: elmo index build 'wiki/*.txt' --out wiki.index""",
 )
 for command in (build, add, delete, info):
     add_command(index, command)
@@ -191,7 +195,7 @@ def search(
     Example: elmo search words.index --word play "He will play the violin."
     """
     if any_word and word is None:
-        raise InputError("--any was given without --word")
+        raise typer.BadParameter("--any was given without --word")
     check_utf8(query, word or "")
     with _index().open(location, load()) as opened:
         if word is None:
@@ -255,7 +259,8 @@ def contexts(
     )
     if projector is not None:
         write_projector(projector, occurrences, vectors[layers[-1]], groups)
-    tell(f"{out}: {len(occurrences)} occurrences of {word}, {', '.join(groups.names[:10])}")
+    count = counted(len(occurrences), "occurrence")
+    tell(f"{out}: {count} of {word}, {', '.join(groups.names[:10])}")
 
 
 @takes_model("tokenizer")
@@ -314,7 +319,11 @@ class PlotGroup(ElmoGroup):
 
 plot = group(
     "plot",
-    "Draw what a model knows, or how a training run went. Needs: pip install 'elmokit[plot]'.",
+    """Draw what a model knows, or how a training run went.
+
+    Needs: pip install 'elmokit[plot]'.
+
+    Example: elmo plot contexts bank sentences.txt --out bank.svg""",
     PlotGroup,
 )
 for command in (contexts, similarity, layer_weights, training):

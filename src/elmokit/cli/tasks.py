@@ -208,10 +208,7 @@ def apply(
     Example: elmo apply ner --text "Ada Lovelace was born in London."
     """
     from elmokit.tasks.saved_model import load_task  # noqa: PLC0415  (torch takes seconds)
-    from elmokit.tokenizers import check_tokenizer  # noqa: PLC0415
 
-    if tokenizer is not None:
-        check_tokenizer(tokenizer)
     with lines_of(source, text) as lines:
         model = load_task(folder, device=device)
         for output in model.apply(lines, tokenizer=tokenizer, as_json=as_json):

@@ -13,6 +13,7 @@ from elmokit.cli.options import (
     PoolingName,
     argument,
     count_lines,
+    counted,
     layers_option,
     lines_of,
     option,
@@ -90,10 +91,16 @@ def embed(
     chosen = [name for name, given in flags.items() if given] or [layers]
     if len(chosen) > 1 or (layers != "all" and chosen != [layers]):
         raise typer.BadParameter("choose one of --all, --top, --average and --layers")
+    if batch_size > 1 and load.keywords["state"] != "carry":
+        raise typer.BadParameter(
+            "--batch-size is for --state carry; --tokens-per-batch says how many words are "
+            "computed together"
+        )
     if given is not None and (is_fasta(given) if fasta is None else fasta):
-        if tokenizer != "spaces" or use_sentence_keys:
+        if tokenizer != "spaces" or use_sentence_keys or batch_size > 1:
             raise typer.BadParameter(
-                "--tokenizer and --use-sentence-keys are not for FASTA; give --no-fasta for text"
+                "--tokenizer, --use-sentence-keys and --batch-size are not for FASTA; give "
+                "--no-fasta for text"
             )
         count = embed_fasta(
             load(),
@@ -104,7 +111,7 @@ def embed(
             dtype=dtype,
             identifiers=Identifiers(_as_number(id_field), split_char),
         )
-        tell(f"{target}: {count:,} proteins")
+        tell(f"{target}: {counted(count, 'protein')}")
         return
     with lines_of(given, text) as lines:
         count = embed_file(
@@ -120,7 +127,7 @@ def embed(
             sentence_keys=use_sentence_keys,
             total=count_lines(given, text),
         )
-    tell(f"{target}: {count:,} sentences")
+    tell(f"{target}: {counted(count, 'sentence')}")
 
 
 def _as_number(text: str | None) -> int | str | None:
@@ -149,6 +156,14 @@ def encode(
     Example: elmo encode --text "I ate an apple." --out apple.npy
     """
     if target is not None:
+        from elmokit.export import TABLE_ENDINGS  # noqa: PLC0415  (torch takes seconds)
+
+        if target.suffix not in TABLE_ENDINGS:
+            raise typer.BadParameter(
+                f"{target}: ends in {target.suffix or 'nothing'}, expected "
+                f"{' or '.join(TABLE_ENDINGS)}",
+                param_hint="'--out'",
+            )
         elmokit.check_table(target)
     chosen = parse_layers(layers)
     if chosen == "all" or isinstance(chosen, list):
