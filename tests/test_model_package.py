@@ -61,6 +61,22 @@ def test_an_installed_package_gives_the_model_its_name(model_folder, tmp_path):
     ]
 
 
+def test_the_chinese_package_gives_its_model_a_name(tmp_path):
+    package = Path(__file__).parents[1] / "packages" / "elmokit-chinese"
+    site = built(package, tmp_path)
+    assert sum(path.stat().st_size for path in site.rglob("*")) <= 20e6
+    program = (
+        f"import sys; sys.path.insert(0, {str(site)!r}); import elmokit\n"
+        "model = elmokit.load('chinese')\n"
+        "print(model.next_words('上海是中国最大的城', k=1)[0].word)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "市\n"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -1,0 +1,1 @@
+"""chinese, an ELMo model."""
