@@ -1,6 +1,8 @@
+import gzip
 import json
 import os
 import tarfile
+import time
 import zipfile
 
 import numpy as np
@@ -10,7 +12,7 @@ import torch
 
 import elmokit
 from elmokit import formats
-from elmokit.errors import ConfigError, FormatError, InputError
+from elmokit.errors import ConfigError, FormatError, InputError, OutputError
 from elmokit.formats import load
 from elmokit.model_card import without_metadata
 from random_models import make_folder
@@ -169,7 +171,92 @@ def test_a_zip_bomb_is_refused(tmp_path):
     ):
         for _ in range(80):
             member.write(bytes(2**20))
-    refused("bomb.zip: declares 83,886,080 bytes or more in 1 files, but has", path)
+    refused("bomb.zip: declares 83,886,080 bytes or more, but has", path)
+
+
+def write_zip(path, names):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in names:
+            archive.writestr(name, b"")
+
+
+def test_a_path_of_thousands_of_characters_is_refused(tmp_path):
+    write_zip(tmp_path / "model.zip", ["a/" * 2000 + "x"])
+    refused("a name of 4,001 characters, .* names of at most 1,000", tmp_path / "model.zip")
+
+
+def test_folders_count_as_entries_of_an_archive(tmp_path, monkeypatch):
+    write_zip(tmp_path / "model.zip", [f"{k}/" for k in range(10)])
+    refused("no model here", tmp_path / "model.zip")
+    monkeypatch.setattr("elmokit.formats.archives._MAX_ENTRIES", 9)
+    refused("has 10 entries or more, .* expected at most 9", tmp_path / "model.zip")
+
+
+def test_deep_folders_in_an_archive_are_not_searched_for_every_file(folder, tmp_path):
+    path = tmp_path / "model.zip"
+    write_zip(path, ["a/" * 490 + f"{k}" for k in range(300)])
+    with zipfile.ZipFile(path, "a") as archive:
+        for file in folder.iterdir():
+            archive.write(file, "a/" * 400 + file.name)
+    begin = time.process_time()
+    load(path)
+    assert time.process_time() - begin < 2  # 10 seconds if all folders above a file are searched
+
+
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["config.json/a.json", "config.json"], "Is a directory"),
+        (["config.json", "config.json/a.json"], "File exists"),
+        (["config.json", "a" * 300 + ".json"], "File name too long"),
+    ],
+)
+def test_files_that_cannot_be_written_are_one_line(tmp_path, names, reason):
+    write_zip(tmp_path / "model.zip", ["encoder.pkl", "token_embedder.pkl", *names])
+    refused(
+        rf"model.zip: cannot be unpacked \({reason}\); unpack it and give", tmp_path / "model.zip"
+    )
+
+
+def test_a_full_disk_is_noticed_before_unpacking(folder, tmp_path, monkeypatch):
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
+        for file in folder.iterdir():
+            archive.write(file, file.name)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1000}))
+    with pytest.raises(OutputError, match=r"model.zip: needs .* bytes in .*, but the disk has 1,0"):
+        load(tmp_path / "model.zip")
+
+
+def tar_header(kind, size, name="a"):
+    info = tarfile.TarInfo(name)
+    info.type, info.size = kind, size
+    return info.tobuf(tarfile.GNU_FORMAT)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (tar_header(tarfile.XHDTYPE, 2**30), "declares a header of 1073741824 bytes, expected at"),
+        (tar_header(tarfile.GNUTYPE_LONGNAME, 2**18), "declares a header of 262144 bytes"),
+        (tar_header(tarfile.REGTYPE, 2**30), "declares 1,073,741,824 bytes or more, but has"),
+        (tar_header(tarfile.REGTYPE, 2**30, "._a"), "declares 1,073,.* bytes or more, but has"),
+        (tar_header(tarfile.DIRTYPE, 0) * 10_001, "has 10,001 entries or more, .*at most 10,000"),
+    ],
+)
+def test_a_tar_bomb_is_refused_before_it_is_unpacked(tmp_path, content, message):
+    path = tmp_path / "model.tar.gz"
+    path.write_bytes(gzip.compress(content + bytes(2**20)))
+    refused(f"model.tar.gz: {message}", path)
+
+
+def test_a_damaged_tar_archive_is_refused(folder, tmp_path):
+    path = tmp_path / "model.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(folder, "elmo")
+    content = bytearray(path.read_bytes())
+    for damaged in (content[: len(content) // 2], content[:-8] + bytes(8)):
+        path.write_bytes(damaged)
+        refused("model.tar.gz: cannot be unpacked .*; was the file cut short", path)
 
 
 def test_a_zip_of_two_models_is_refused(folder, tmp_path):

@@ -1,5 +1,8 @@
 """Unpacking the one model in a zip or tar archive, without trusting the archive."""
 
+import bz2
+import gzip
+import io
 import lzma
 import os
 import shutil
@@ -8,12 +11,13 @@ import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from elmokit.errors import FormatError
-from elmokit.formats.model_format import ModelFormat, explain_missing, find_format
+from elmokit.errors import FormatError, OutputError
+from elmokit.formats.model_format import FORMATS, ModelFormat, explain_missing, find_format
 from elmokit.formats.tensor_bundle import TABLE_SIGNATURE
 
 # How files begin.
@@ -28,12 +32,26 @@ _SIGNATURES = {
     b"\x80\x04": "a pickle",
 }
 
-Opener = Callable[[], Any]  # opens a file of an archive for reading
+_DECOMPRESSORS: dict[str, Callable[..., Any]] = {
+    "a gzip archive": gzip.open,
+    "a bzip2 archive": bz2.open,
+    "an xz archive": lzma.open,
+}
 
 # Weights hardly compress: an archive that promises more than this is damaged or malicious.
 _MAX_EXPANSION = 100
 _SMALL = 2**26  # bytes that any archive may have
-_MAX_FILES = 10_000
+_MAX_ENTRIES = 10_000  # files and folders
+_MAX_NAME_LENGTH = 1_000  # of a path
+_READ_SIZE = 2**17  # and the most that a header of a tar archive may have
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A file of an archive: its size in bytes, and what opens it for reading."""
+
+    size: int
+    open: Callable[[], Any]
 
 
 def unpack_model(archive: Path, folder: Path) -> None:
@@ -43,10 +61,12 @@ def unpack_model(archive: Path, folder: Path) -> None:
     """
     with _explaining_errors(archive), _open(archive) as members:
         model_format, files = _find_model(members, archive)
-        for path in model_format.select(files):
+        selected = model_format.select(files)
+        _check_free_space(archive, folder, sum(members[files[path]].size for path in selected))
+        for path in selected:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            with members[files[path]]() as packed, open(folder / path, "wb") as plain:
-                shutil.copyfileobj(packed, plain, 2**20)
+            with members[files[path]].open() as packed, open(folder / path, "wb") as plain:
+                shutil.copyfileobj(packed, plain, _READ_SIZE)
 
 
 def file_kind(path: Path) -> str:
@@ -69,11 +89,22 @@ def file_kind(path: Path) -> str:
     return "text" if b"\0" not in head else "a binary file of another kind"
 
 
+def _check_free_space(archive: Path, folder: Path, needed: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise OutputError(
+            f"{archive}: needs {needed:,} bytes in {folder.parent}, but the disk has {free:,}; "
+            "free some, or name another folder in TMPDIR"
+        )
+
+
 def _find_model(members: Collection[str], archive: Path) -> tuple[ModelFormat, dict[str, str]]:
     """The format of the one model in an archive, and its folder's files with their full paths."""
+    # No format has files further below its folder; a malicious archive may.
+    depth = max(pattern.count("/") for known in FORMATS.values() for pattern in known.patterns)
     folders: dict[PurePosixPath, dict[str, str]] = {}
     for name in members:
-        for parent in PurePosixPath(name).parents:
+        for parent in PurePosixPath(name).parents[: depth + 1]:
             files = folders.setdefault(parent, {})
             files[PurePosixPath(name).relative_to(parent).as_posix()] = name
     formats = {folder: find_format(files) for folder, files in folders.items()}
@@ -92,48 +123,112 @@ def _find_model(members: Collection[str], archive: Path) -> tuple[ModelFormat, d
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[dict[str, Opener]]:
+def _open(path: Path) -> Iterator[dict[str, _Member]]:
     """The regular files of an archive by their paths, those that lie elsewhere left out."""
-    if file_kind(path) == "a zip archive":
-        with zipfile.ZipFile(path) as archive:
-            files = (info for info in archive.infolist() if not info.is_dir())
-            yield _checked(
-                path, ((f.filename, f.file_size, partial(archive.open, f)) for f in files)
-            )
-    else:
-        with tarfile.open(path) as tar:
-            entries = (info for info in tar if info.isreg())
-            yield _checked(path, ((f.name, f.size, partial(tar.extractfile, f)) for f in entries))
-
-
-def _checked(path: Path, members: Iterable[tuple[str, int, Opener]]) -> dict[str, Opener]:
     limit = max(_SMALL, _MAX_EXPANSION * path.stat().st_size)
-    listed: dict[str, Opener] = {}
+    kind = file_kind(path)
+    if kind == "a zip archive":
+        with zipfile.ZipFile(path) as archive:
+            entries = (
+                (f.filename, None if f.is_dir() else _Member(f.file_size, partial(archive.open, f)))
+                for f in archive.infolist()
+            )
+            yield _checked(path, entries, limit)
+    else:
+        with (
+            _DECOMPRESSORS.get(kind, open)(path, "rb") as file,
+            _LimitedReader(file, path, limit) as plain,
+            tarfile.open(fileobj=plain, mode="r:") as tar,
+        ):
+            yield _checked(path, _tar_entries(tar), limit)
+
+
+def _tar_entries(tar: tarfile.TarFile) -> Iterator[tuple[str, _Member | None]]:
+    for info in tar:
+        info.pax_headers = {}  # each file has a copy of those of the whole archive
+        extract = partial(tar.extractfile, info)
+        yield info.name, _Member(info.size, extract) if info.isreg() else None
+
+
+class _LimitedReader(io.BufferedReader):
+    """The decompressed bytes of a tar archive; those after the first `limit` are refused.
+
+    tarfile reads a header in one piece, however long it says that it is.
+    """
+
+    def __init__(self, file: Any, path: Path, limit: int) -> None:
+        super().__init__(file)
+        self._path, self._limit = path, limit
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or not 0 <= size <= _READ_SIZE:
+            raise FormatError(
+                f"{self._path}: declares a header of {size} bytes, expected at most "
+                f"{_READ_SIZE:,}; it is damaged or malicious"
+            )
+        self._check_position(self.tell() + size)
+        return super().read(size)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._check_position(offset)  # tarfile seeks from the start only
+        return super().seek(offset, whence)
+
+    def _check_position(self, position: int) -> None:
+        if position > self._limit:
+            raise FormatError(_declares_too_much(self._path, position))
+
+
+def _checked(
+    path: Path, entries: Iterable[tuple[str, _Member | None]], limit: int
+) -> dict[str, _Member]:
+    """The files by their paths, given the names of all entries, of which folders have no member."""
+    listed: dict[str, _Member] = {}
     declared = 0
-    for name, size, opener in members:
+    for number, (name, member) in enumerate(entries, 1):
+        if number > _MAX_ENTRIES or len(name) > _MAX_NAME_LENGTH:
+            raise FormatError(
+                f"{path}: has {number:,} entries or more, this one with a name of {len(name):,} "
+                f"characters, expected at most {_MAX_ENTRIES:,}, with names of at most "
+                f"{_MAX_NAME_LENGTH:,}; it is damaged or malicious"
+            )
         # Files stay inside, whatever the archive says, and what macOS adds is left out.
         parts = [p for p in PurePosixPath(name.replace("\\", "/")).parts if p not in ("/", "..")]
-        if not parts or any(part.startswith((".", "__MACOSX")) for part in parts):
+        is_hidden = any(part.startswith((".", "__MACOSX")) for part in parts)
+        if member is None or not parts or is_hidden:
             continue
-        declared += size
-        if declared > limit or len(listed) == _MAX_FILES:
-            raise FormatError(
-                f"{path}: declares {declared:,} bytes or more in {len(listed) + 1:,} files, but "
-                f"has {path.stat().st_size:,} bytes; it is damaged or malicious"
-            )
-        listed["/".join(parts)] = opener
+        declared += member.size
+        if declared > limit:
+            raise FormatError(_declares_too_much(path, declared))
+        listed["/".join(parts)] = member
     return listed
+
+
+def _declares_too_much(path: Path, declared: int) -> str:
+    return (
+        f"{path}: declares {declared:,} bytes or more, but has {path.stat().st_size:,} bytes; it "
+        "is damaged or malicious"
+    )
 
 
 @contextmanager
 def _explaining_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError) as error:
-        raise FormatError(
-            f"{path}: cannot be unpacked ({error}); was the file cut short?"
-        ) from None
+    except OutputError:
+        raise
     except (NotImplementedError, RuntimeError) as error:  # an unknown compression, or a password
-        raise FormatError(
-            f"{path}: cannot be unpacked ({error}); unpack it and give its folder"
-        ) from None
+        raise FormatError(_cannot_unpack(path, error)) from None
+    except OSError as error:
+        if error.errno is None:  # of a decompressor
+            raise FormatError(_was_cut_short(path, error)) from None
+        raise FormatError(_cannot_unpack(path, error.strerror)) from None
+    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError) as error:
+        raise FormatError(_was_cut_short(path, error)) from None
+
+
+def _cannot_unpack(path: Path, reason: object) -> str:
+    return f"{path}: cannot be unpacked ({reason}); unpack it and give its folder"
+
+
+def _was_cut_short(path: Path, reason: object) -> str:
+    return f"{path}: cannot be unpacked ({reason}); was the file cut short?"
