@@ -259,13 +259,20 @@ def field(number, value):
     return change
 
 
+def cancelled_sizes(table):
+    """Declare as many negative bytes as there are too many."""
+    table[b"b"] = table[b"a"] + varint_field(4, 0) + varint_field(5, -(2**40))
+    table[b"a"] += varint_field(5, 2**40)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (field(5, 2**40), "declares 1,099,511,627,7.. bytes of tensors, but the data files have"),
         (field(5, 8), r"a has the shape \(3,\), which needs 12 bytes, but the index gives it 8"),
         (field(4, 2**40), "a ends at byte 1,099,511,627,788 of .*, which has 12"),
-        (field(4, -4), "a ends at byte"),
+        (field(4, -4), "a tensor has 12 bytes at byte -4"),
+        (cancelled_sizes, "a tensor has -1,099,.* bytes at byte 0"),
         (field(3, 9), "the entry of a is not valid"),
         (lambda table: table.update({b"": varint_field(1, 2**31)}), "-of-2147483648 is not beside"),
         (lambda table: table.update({b"": varint_field(2, 1)}), "a big-endian machine"),

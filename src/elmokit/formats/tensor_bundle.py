@@ -109,7 +109,7 @@ class _StoredPiece:
                 f"{name} has the shape {entry.shape}, which needs {needed:,} bytes, but the index "
                 f"gives it {entry.size:,}"
             )
-        if entry.offset < 0 or entry.offset + entry.size > file_size:
+        if entry.offset + entry.size > file_size:
             raise _DamageError(
                 f"{name} ends at byte {entry.offset + entry.size:,} of {path.name}, which has "
                 f"{file_size:,}"
@@ -159,6 +159,8 @@ class _Entry:
         if len(self.shape) > _MAX_RANK or not all(0 <= size < 2**40 for size in self.shape):
             raise _DamageError(f"a tensor has the shape {self.shape}")
         self.shard, self.offset, self.size = map(message.integer, (3, 4, 5))
+        if self.offset < 0 or self.size < 0:
+            raise _DamageError(f"a tensor has {self.size:,} bytes at byte {self.offset:,}")
         self.checksum = message.integer(6)
         self.slices = [
             [(extent.integer(1), extent.integer(2, -1)) for extent in piece.messages(1)]
