@@ -1,6 +1,7 @@
 import json
 import pickle
 import shutil
+import zipfile
 
 import numpy as np
 import pytest
@@ -172,6 +173,9 @@ def test_what_cannot_be_aligned_is_refused(folder, tmp_path, matrices):
         ({0: np.full((DIM, DIM), np.nan)}, "a matrix holds a number that is no finite float32"),
         ({0: np.full((DIM, DIM), 1e300)}, "a matrix holds a number that is no finite float32"),
         ({}, r"matrices of the layers \[\], but the model has 0 to 2"),
+        ({1.0: np.eye(DIM)}, r"layers \[1.0\], but the model has 0 to 2; .* as an int"),
+        ({True: np.eye(DIM)}, r"layers \[True\], but the model has 0 to 2; .* as an int"),
+        (np.eye(DIM), "align is of the type ndarray, expected a file, or a dictionary of matri"),
     ],
 )
 def test_bad_matrices_are_refused(folder, align, message):
@@ -208,6 +212,14 @@ def test_bad_npz_files_are_refused(folder, tmp_path, matrices):
     path = tmp_path / "align.npz"
     np.savez(path, matrices[1])
     with pytest.raises(FormatError, match=r"has an array called arr_0, expected names that are"):
+        elmokit.load(folder, align=path)
+    np.savez(path, **{"0": matrices[0], "00": matrices[1]})
+    with pytest.raises(FormatError, match=r"has an array called 00, expected names that are"):
+        elmokit.load(folder, align=path)
+    np.savez(path, **{"1": matrices[0]})
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("1", archive.read("1.npy"))
+    with pytest.raises(FormatError, match="has two arrays called 1, expected one of a layer"):
         elmokit.load(folder, align=path)
     save_npz(path, matrices)
     with pytest.raises(FormatError, match="has 2 matrices, expected that of one layer"):

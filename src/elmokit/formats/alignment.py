@@ -4,6 +4,8 @@ Schuster et al. (2019) published them for seven languages: a layer's vectors are
 transposed matrix. A .pth file of theirs has one NumPy array, pickled by torch.
 """
 
+import os
+import re
 import struct
 import warnings
 import zipfile
@@ -36,8 +38,13 @@ _DAMAGED = (
 def read_alignment(align: Align, config: BiLMConfig) -> dict[int, Tensor]:
     """The matrix of each layer that is to be aligned, float32."""
     dim, top = config.output_size, config.num_layers
-    if not isinstance(align, Mapping):
+    if isinstance(align, str | os.PathLike):
         matrices = _read(Path(align), dim)
+    elif not isinstance(align, Mapping):
+        raise InputError(
+            f"align is of the type {type(align).__name__}, expected a file, or a dictionary of "
+            "matrices by their layers, such as {1: matrix}"
+        )
     else:
         matrices = {}
         for layer, given in align.items():
@@ -46,9 +53,11 @@ def read_alignment(align: Align, config: BiLMConfig) -> dict[int, Tensor]:
             else:
                 matrix = given.detach().cpu() if isinstance(given, Tensor) else given
                 matrices[layer] = _checked(np.asarray(matrix), f"align[{layer!r}]", dim)
-    if not matrices or any(layer not in range(top + 1) for layer in matrices):
+    # 1.0 and True are in a range, too.
+    if not matrices or any(type(n) is not int or n not in range(top + 1) for n in matrices):
         raise InputError(
-            f"align has matrices of the layers {[*matrices]}, but the model has 0 to {top}"
+            f"align has matrices of the layers {[*matrices]}, but the model has 0 to {top}; give "
+            "at least one of them, as an int"
         )
     return matrices
 
@@ -111,11 +120,13 @@ def _read_npz(path: Path) -> dict[int, Matrix]:
     with zipfile.ZipFile(path) as archive:
         for member in archive.namelist():
             name = member.removesuffix(".npy")
-            if not (name.isascii() and name.isdigit()):
+            if not re.fullmatch("0|[1-9][0-9]{0,8}", name):
                 raise FormatError(
                     f"{path}: has an array called {name}, expected names that are layers, such as "
                     "in np.savez(path, **{'1': matrix})"
                 )
+            if int(name) in matrices:
+                raise FormatError(f"{path}: has two arrays called {name}, expected one of a layer")
             with archive.open(member) as file:
                 if np.lib.format.read_magic(file) != (1, 0):
                     raise ValueError("an array of an unknown version")
