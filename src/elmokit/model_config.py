@@ -14,6 +14,8 @@ Direction = Literal["forward", "backward"]
 # (width, number of filters) of every published model, 2,048 filters in all.
 PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
+_MAX_CHARACTERS = 1_000  # every word takes memory for so many characters
+
 
 @dataclass(frozen=True)
 class BiLMConfig:
@@ -104,9 +106,9 @@ class CharacterConfig:
     def __post_init__(self) -> None:
         _positive("num_characters", self.num_characters)
         _positive("embedding_size", self.embedding_size)
-        if not 3 <= self.max_characters <= 2**20:
+        if not 3 <= self.max_characters <= _MAX_CHARACTERS:
             raise ConfigError(
-                f"max_characters is {self.max_characters}, expected 3 to {2**20:,}: "
+                f"max_characters is {self.max_characters:,}, expected 3 to {_MAX_CHARACTERS:,}: "
                 "begin and end of word count, too"
             )
         if self.activation not in ("relu", "tanh"):

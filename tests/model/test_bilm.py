@@ -130,7 +130,8 @@ def test_impossible_configurations_are_refused(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"max_characters": 2}, "max_characters is 2, expected 3 to"),
+        ({"max_characters": 2}, "max_characters is 2, expected 3 to 1,000: begin and end"),
+        ({"max_characters": 2**20}, "max_characters is 1,048,576, expected 3 to 1,000: begin"),
         ({"filters": ()}, "filters is empty"),
         ({"filters": ((51, 3),)}, "a width is 51, expected at most max_characters .50."),
         ({"filters": ((1, 0),)}, "a number of filters is 0, expected 1 to"),
