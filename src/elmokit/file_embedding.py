@@ -328,8 +328,9 @@ class HDF5Writer:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._overwrite and self._directory.path.exists():
-            self._clear()  # nobody would resume it
+        path = self._directory.path
+        if path.exists() and (self._overwrite or not self._directory.parts()):
+            self._clear()  # nobody would resume it, or nothing is done
         self._directory.close()
 
     def skip_done(self, texts: Iterator[str]) -> State | None:

@@ -1,5 +1,6 @@
 """The configuration of a model, and reading validated records from JSON."""
 
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -202,7 +203,27 @@ def make_record(values: Mapping[str, Any], kind: type[Record], name: str) -> Rec
         raise ConfigError(f"{name}: {_first_problem(error)}") from None
 
 
+# Pydantic's types of mistakes, in plain words.
+_EXPECTED = {
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "list_type": "a list",
+    "string_type": "a text in quotes",
+    "tuple_type": "a list",
+}
+
+
 def _first_problem(error: ValidationError) -> str:
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"])
+    expected = _EXPECTED.get(first["type"])
+    if first["type"] == "literal_error":
+        expected = first["ctx"]["expected"]
+    if expected is not None:
+        return f"{field or 'it'} is {reprlib.repr(first['input'])}, expected {expected}"
     return f"{field}{': ' if field else ''}{first['msg'].removeprefix('Value error, ')}"

@@ -71,8 +71,9 @@ def override_settings(
     """
     assert is_dataclass(defaults)
     settings = {f.name: getattr(defaults, f.name) for f in fields(defaults)}
-    if values:  # a mistake may be in a value or in an option: name both
-        name += "".join(f" --{key.replace('_', '-')} {text}" for key, text in options.items())
+    if options:  # a mistake may be in a value or in an option: name both
+        typed = " ".join(_as_typed(key, text) for key, text in options.items())
+        name = f"{name} {typed}" if values else typed
     for key in (*values, *options):
         if key not in settings:
             close = get_close_matches(key, settings, 1)
@@ -103,6 +104,11 @@ def parse_toml(text: str, name: str) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{name}: not a TOML file ({error})") from None
     return values
+
+
+def _as_typed(key: str, text: str) -> str:
+    option = key.replace("_", "-")
+    return {"true": f"--{option}", "false": f"--no-{option}"}.get(text, f"--{option} {text}")
 
 
 def _parse_value(text: str) -> Any:

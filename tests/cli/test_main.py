@@ -3,6 +3,7 @@
 import inspect
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,6 +57,12 @@ def test_every_help_text_ends_in_an_example_and_shows_no_type_for_flags(elmo, co
     assert f"Example: elmo {command}" in shown
     assert not {"<bool>", "<str>", "<path>"} & {*shown.split()}
     assert "--json  " in shown or "--json" not in shown
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_narrow_terminal_shows_all_names_of_options(elmo, command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert not re.findall(r"-[\w-]*…", succeeded(elmo(*command.split(), "--help")))
 
 
 def test_help_lists_every_command_in_groups_without_importing_torch():
@@ -232,7 +239,7 @@ def test_bytes_that_are_not_utf8_are_named_by_line_and_column(elmo, folder, tmp_
     target = tmp_path / "out.hdf5"
     done = elmo("embed", path, target, "-m", folder)
     failed(done, "text.txt, line 7: not UTF-8 (byte 0xef at column 3)")
-    assert not target.exists()
+    assert [*tmp_path.iterdir()] == [path]
     failed(elmo("encode", "-", "-m", folder, stdin=path.read_bytes()), "stdin, line 7: not UTF-8")
     byte_order_mark = b"\xef\xbb\xbfab\xff"
     failed(

@@ -149,3 +149,14 @@ def test_download_and_every_command_take_names(elmo, folder, text, tmp_path, mon
     assert elmokit.load(tmp_path / "ours").pretrained.fingerprint() == fingerprint
     failed(elmo("info", "mediun"), "mediun: no such file or folder, and no model of that name; did")
     failed(elmo("download", "mediun"), "did you mean medium")
+
+
+def test_addresses_that_fail_are_on_lines_of_their_own(elmo, monkeypatch):
+    def fail(*_, **__):
+        raise elmokit.DownloadError(
+            "a: b cannot be downloaded: one is gone; two is gone; try again"
+        )
+
+    monkeypatch.setattr("elmokit.download", fail)
+    expected = "elmo: a: b cannot be downloaded:\n  one is gone\n  two is gone\n  try again\n"
+    assert elmo("download", "a")[1:] == (expected, 1)

@@ -64,6 +64,8 @@ def test_a_run_reports_progress_and_saves_a_model(pretrain, directory):
 def test_mistakes_are_one_line(pretrain):
     failed(pretrain("--init-from", "nowhere"), "nowhere: no such file or folder")
     failed(pretrain("--epochs", "0", "--steps", "0"), "0")
+    failed(pretrain("--steps", "-1", config="tiny"), "elmo: --steps -1: steps is -1, expected 0 or")
+    failed(pretrain("--filters", "3", config="tiny"), "filters.0 is 3, expected a list")
     failed(pretrain("--batch-size"), "requires an argument", code=2)
     failed(pretrain("--batch-size", "many"), "'--batch-size'", code=2)
     failed(pretrain("--optimizer", "adam"), "did you mean adamw?", code=2)

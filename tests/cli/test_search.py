@@ -62,6 +62,14 @@ def test_an_index_says_how_it_was_built(elmo, built, model_folder):
     failed(elmo("index", "info", "none"), "none: no index there")
 
 
+def test_few_vectors_are_not_whitened(elmo, directory, model_folder):
+    build = "index", "build", "new.txt", "-o", "few", "-m", model_folder
+    assert "so few vectors cannot be whitened" in elmo(*build)[1]
+    assert "whitening   none\n" in succeeded(elmo("index", "info", "few"))
+    score = succeeded(elmo("search", "few", "Something new.", "-m", model_folder)).split()[0]
+    assert float(score) == pytest.approx(1, abs=2e-3)
+
+
 def test_passages_are_added_and_deleted(elmo, search, model_folder):
     _, err, _ = elmo("index", "add", "index", "new.txt", "-m", model_folder)
     assert err == "index: 1 passage added, 5 in all\n"
@@ -100,6 +108,7 @@ def test_mistakes_with_an_index_are_one_line(elmo, search, directory, model_fold
     failed(elmo(*delete, "--file", "na\udcefve"), r"no passage of na\xefve is in the index")
     build = "index", "build", "text.txt", "-m", model_folder
     failed(elmo(*build, "--out", "index"), "an index already")
+    failed(elmo(*build, "--out", "text.txt"), "text.txt: is a file, expected the name of a new")
     failed(elmo(*build, "--out", "i", "--words", "--paragraphs"), "expected one of them", 2)
     failed(elmo(*build, "--out", "i", "--layers", "top1"), "did you mean top?", 2)
     failed(elmo("index", "build", "no.txt", "-o", "i", "-m", model_folder), "no.txt: No such file")

@@ -176,13 +176,12 @@ def test_an_index_and_tasks_are_served(started, folder, tmp_path):
 
 
 def test_an_index_or_a_task_that_is_not_there_ends_the_service(elmo, folder, tmp_path):
-    for option, says in [
-        ("--index", "no index there; build one first (elmo index build)"),
-        ("--task", "no task.json; expected a folder that elmo train made"),
-    ]:
-        _, err, code = elmo("serve", "--model", folder, "--port", 0, option, tmp_path)
-        assert code == 1
-        assert err.splitlines()[1] == f"elmo: {tmp_path}: {says}"
+    serve = "serve", "--model", folder, "--port", 0
+    failed(elmo(*serve, "--index", tmp_path), "no index there; build one first (elmo index build)")
+    _, err, code = elmo(*serve, "--task", tmp_path)
+    assert code == 1
+    says = "no task.json; expected a folder that elmo train made"
+    assert err.splitlines()[1] == f"elmo: {tmp_path}: {says}"
 
 
 def test_an_index_of_another_model_ends_the_service(elmo, folder, tmp_path):

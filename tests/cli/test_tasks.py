@@ -394,7 +394,7 @@ def test_mistakes_are_one_line(elmo, train, folder, model_folder):
     failed(train("parsing", file="ner"), "no task 'parsing'; expected one of chunking", code=2)
     assert "layers = [2]" in succeeded(elmo("train", "ner", "--settings", "--layers", "2"))
     failed(
-        train("ner", "--hidden-size", "x"), "'--hidden-size': Input should be a valid int", code=2
+        train("ner", "--hidden-size", "x"), "'--hidden-size': expected a whole number (see", code=2
     )
     failed(train("ner", "--epochs", "0"), "small.toml --epochs 0: epochs is 0, expected more than")
     assert "layers = [0, 2]" in succeeded(elmo("train", "ner", "--settings", "--layers", "0,2"))

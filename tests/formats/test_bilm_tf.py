@@ -284,7 +284,7 @@ def test_the_vocabulary_of_another_model_is_refused(tmp_path, shape):
     [
         (lambda o: o.pop("lstm"), "options.json: lstm: Field required; expected the options.json"),
         (lambda o: o["lstm"].pop("dim"), "lstm.dim: Field required"),
-        (lambda o: o["lstm"].update(dim="x"), "lstm.dim: Input should be a valid integer"),
+        (lambda o: o["lstm"].update(dim="x"), "lstm.dim is 'x', expected a whole number"),
         (lambda o: o["char_cnn"].pop("activation"), "char_cnn.activation: Field required"),
         (lambda o: o["char_cnn"].update(activation="gelu"), "'relu' or 'tanh'"),
         (lambda o: o["char_cnn"].update(n_characters=300), "n_characters: .* 261 or 262"),

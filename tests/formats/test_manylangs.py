@@ -251,7 +251,7 @@ PUBLISHED = "cnn_50_100_512_4096_sample.json"
         ),
         (
             edit("sizes.json", lambda c: c["token_embedder"].update(activation="gelu")),
-            "token_embedder.activation: Input should be 'relu' or 'tanh'",
+            "expected 'relu' or 'tanh'",
         ),
         (
             edit("sizes.json", lambda c: c["token_embedder"].pop("activation")),

@@ -117,8 +117,8 @@ def test_settings_that_do_not_change_a_step_may_differ():
     [
         ("batch = 4", "no setting 'batch'"),
         ("batch_size = 0", "batch_size is 0, expected more than 0"),
-        ("batch_size = 1.5", "batch_size: "),
-        ('softmax = "soft"', "softmax: "),
+        ("batch_size = 1.5", "batch_size is 1.5, expected a whole number"),
+        ('softmax = "soft"', "softmax is 'soft', expected 'sampled', 'full' or 'adaptive'"),
         ("dropout = 1.0", "dropout is 1.0, expected 0 to below 1"),
         ("reset_probability = 2", "reset_probability is 2.0, expected 0 to 1"),
         ("epochs = 0", "set one of them"),

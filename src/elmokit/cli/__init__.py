@@ -19,7 +19,7 @@ from elmokit.cli.search import index, plot, search
 from elmokit.cli.serve import serve
 from elmokit.cli.tasks import ApplyCommand, apply, layer_weights, probe, train, wsd
 from elmokit.cli.vectors import embed, encode
-from elmokit.errors import ElmokitError
+from elmokit.errors import DownloadError, ElmokitError
 
 _GROUPS: dict[str, tuple[Any, ...]] = {
     "Vectors": (embed, encode),
@@ -106,6 +106,8 @@ def main() -> None:
         if message := _message_of(error):
             _exit(message, error.exit_code)
         sys.exit(error.exit_code)
+    except DownloadError as error:
+        _exit(_with_an_address_on_each_line(str(error)), 1)
     except ElmokitError as error:
         _exit(str(error), 1)
     except BrokenPipeError:  # whoever read our output has gone, as `head` does
@@ -129,10 +131,21 @@ def _message_of(error: Any) -> str:
     message = error.format_message().strip().removeprefix("Invalid value: ")
     message = re.sub(r"\.\s+Choose from:", "; choose from", message)  # of click, on several lines
     message = re.sub(r"\s*\n\s*", " ", message)
-    message = message.replace("Value error, ", "").rstrip(".")  # of pydantic
+    message = message.replace("Value error, ", "").rstrip(".")  # of pydantic, as those below
+    message = re.sub("Input should be a valid integer.*", "expected a whole number", message)
+    message = re.sub("Input should be a valid number.*", "expected a number", message)
     if match := re.search("'([^']*)' is not one of (.*)", message):
         message += _meant(get_close_matches(match[1], re.findall("'(.*?)'", match[2])))
     return _with_help(error, message[:1].lower() + message[1:]) if message else ""
+
+
+def _with_an_address_on_each_line(message: str) -> str:
+    """What went wrong at each of several addresses, on lines of their own."""
+    if "cannot be downloaded: " not in message:
+        return message
+    return message.replace("cannot be downloaded: ", "cannot be downloaded:\n  ").replace(
+        "; ", "\n  "
+    )
 
 
 def _meant(names: Sequence[str] | None) -> str:

@@ -4,7 +4,9 @@ import functools
 import inspect
 import json
 import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -211,6 +213,9 @@ def takes_settings(record: Any, *, without: Container[str] = ()) -> Callable[[Co
     return decorate
 
 
+_EMPTY_SETTINGS = {"layers": "all", "tokenizer": "automatic"}  # what the empty value means
+
+
 def _setting_option(name: str, hint: Any, default: Any, help: str) -> inspect.Parameter:
     names, metavar = "--" + name.replace("_", "-"), None
     if hint is bool:
@@ -222,7 +227,9 @@ def _setting_option(name: str, hint: Any, default: Any, help: str) -> inspect.Pa
         default = json.dumps(default) if pairs else ",".join(map(str, default))
     elif name == "tokenizer":
         metavar = "|".join(TOKENIZERS)
-    about = f"{help} [default: {'none' if default == '' else default}]"
+    if default == "":
+        default = _EMPTY_SETTINGS.get(name, "none")
+    about = f"{help} [default: {default}]"
     info = option(about, None, names, metavar=metavar, rich_help_panel="Settings")
     return _parameter(name, hint | None, info)
 
@@ -252,11 +259,33 @@ def _with_parameters(command: Command, parameters: Iterable[inspect.Parameter]) 
     return command
 
 
+_NARROW_TERMINAL, _NARROW_METAVAR = 120, 16  # columns
+
+
 class ElmoCommand(TyperCommand):
     """A command whose flags and arguments are shown without a type."""
 
     def get_params(self, ctx: Any) -> Any:
         return _without_types(super().get_params(ctx))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The help text; on a narrow terminal, so that no name of an option is cut off."""
+        shown = copy(self)
+        if shutil.get_terminal_size().columns < _NARROW_TERMINAL:
+            shown.params = [_narrowed(param) for param in self.params]
+        super(ElmoCommand, shown).format_help(ctx, formatter)
+
+
+def _narrowed(param: Any) -> Any:
+    """The parameter with --x above --no-x, and many choices on several lines."""
+    param = copy(param)
+    if param.secondary_opts:
+        param.opts = [*param.opts, *(f"\n{name}" for name in param.secondary_opts)]
+        param.secondary_opts = []
+    if "|" in (param.metavar or ""):
+        lines = textwrap.wrap(param.metavar.replace("|", "| "), _NARROW_METAVAR)
+        param.metavar = "\n".join(line.replace("| ", "|") for line in lines)
+    return param
 
 
 def _without_types(params: Any) -> Any:

@@ -111,6 +111,8 @@ def build(
             f"{built.name}: {counted(counts.passages, 'passage')}, "
             f"{counted(counts.vectors, 'vector')} ({built.config.kind})"
         )
+        if built.config.whitening != whitening:
+            tell("so few vectors cannot be whitened: they are stored as with --whitening none")
 
 
 @resumable("nothing was added; run the same command again to add the files")

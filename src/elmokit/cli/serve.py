@@ -57,6 +57,7 @@ def serve(
     try:
         from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
         from elmokit.search.sample_index import sample_index  # noqa: PLC0415
+        from elmokit.search.store import open_store  # noqa: PLC0415
         from elmokit.server.app_resources import (  # noqa: PLC0415
             AppResources,
             load_tasks,
@@ -74,6 +75,8 @@ def serve(
         processes = 1 if threads else default_num_workers(device)
     elif processes > 1 and (threads or device != "cpu"):
         raise InputError("--processes compute on the CPU, with one thread each; leave it out")
+    if index is not None:
+        open_store(index).close()  # refuses another folder before clients can connect
     resources = AppResources(limits)
     with (
         ExitStack() as ending,  # when all are answered

@@ -77,16 +77,20 @@ def _tasks() -> "dict[str, Task]":
 
 
 def _train_command(task: "Task") -> Any:
+    needed = "[required, but not with --settings]"
+
     @resumable("run the same command again to go on after the last finished epoch")
     @takes_model()
     def command(
         load: Load,
         given: dict[str, str],
-        train: Path | None = option("The examples to train on.", metavar="FILE"),
+        train: Path | None = option(f"The examples to train on. {needed}", metavar="FILE"),
         dev: Path | None = option(
-            "The examples by which the best epoch is chosen.", metavar="FILE"
+            f"The examples by which the best epoch is chosen. {needed}", metavar="FILE"
         ),
-        out: Path | None = option("The folder to write.", None, "--out", "-o", metavar="DIR"),
+        out: Path | None = option(
+            f"The folder to write. {needed}", None, "--out", "-o", metavar="DIR"
+        ),
         config: Path | None = option(
             "A TOML file of settings; single settings are then changed by their options.",
             None,

@@ -169,6 +169,8 @@ class FaissBuilder:
     def open(cls, folder: Path, manifest: Mapping[str, Any]) -> Iterator["FaissBuilder"]:
         """Start a build in a new or empty folder, or resume the same one."""
         load_faiss()  # better missing now than after hours
+        if folder.is_file():
+            raise OutputError(f"{folder}: is a file, expected the name of a new folder")
         if (folder / _CONFIG).exists():
             with _lock(folder):
                 _build_directory(folder).clear()

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Literal, cast
@@ -27,6 +27,9 @@ from elmokit.search.store import Hit, IndexBuilder, Store, open_builder, open_st
 from elmokit.whitening import Whitening, WhiteningMethod
 
 _LARGEST_ID = 2**63 - 1  # in SQLite and PostgreSQL
+
+# Whitened, fewer vectors are about as far from each other as they can be, whatever they say.
+_FEWEST_VECTORS_TO_WHITEN = 4
 
 
 class Index:
@@ -66,7 +69,8 @@ class Index:
         `unit` is what gets a vector: sentences, paragraphs (lines) or words in context. By default
         a passage has the mean of its words' vectors in layer 0, weighted by IDF if the model has a
         vocabulary, which found more than anything else that was tried (docs/search.md); a word has
-        the mean of all layers. `kind` is the FAISS index: exact, a graph, or cells.
+        the mean of all layers. `kind` is the FAISS index: exact, a graph, or cells. Fewer than
+        four vectors are not whitened.
 
         Each part of the text is stored when it is embedded: a repeated call embeds only what is
         missing, and ends with the same numbers.
@@ -103,8 +107,10 @@ class Index:
                 builder.remove()
                 names = ", ".join(file.name for file in text_files)
                 raise InputError(f"{names}: no words found, expected text to index")
+            if builder.progress().vectors < _FEWEST_VECTORS_TO_WHITEN:
+                config = replace(config, whitening="none")
             parts = builder.parts()
-            builder.finish(config, Whitening.fit_batches(parts, dim=dim, method=whitening))
+            builder.finish(config, Whitening.fit_batches(parts, dim=dim, method=config.whitening))
         return cls.open(location, embedder)
 
     @classmethod
