@@ -53,8 +53,9 @@ def read_alignment(align: Align, config: BiLMConfig) -> dict[int, Tensor]:
             else:
                 matrix = given.detach().cpu() if isinstance(given, Tensor) else given
                 matrices[layer] = _checked(np.asarray(matrix), f"align[{layer!r}]", dim)
-    # 1.0 and True are in a range, too.
-    if not matrices or any(type(n) is not int or n not in range(top + 1) for n in matrices):
+    # 1.0 and True equal 1, but are no numbers of layers.
+    allowed = [layer for layer in matrices if type(layer) is int and 0 <= layer <= top]
+    if not matrices or len(allowed) < len(matrices):
         raise InputError(
             f"align has matrices of the layers {[*matrices]}, but the model has 0 to {top}; give "
             "at least one of them, as an int"
