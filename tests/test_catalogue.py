@@ -1,11 +1,14 @@
+import errno
 import json
 import logging
+import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
 import tarfile
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -69,7 +72,6 @@ def fingerprint(*source, **options):
 
 def test_every_entry_is_well_formed():
     models = elmokit.models()
-    assert len(models) >= 90
     languages = catalogue._tables()["languages"]
     for model in models:
         assert re.fullmatch("[a-z0-9][a-z0-9.-]*", model.name), model
@@ -96,6 +98,13 @@ def test_every_entry_is_well_formed():
         for source in model.sources:
             assert len({file.name for file in source}) == len(source), model.name
         assert "{" not in repr(model).replace("format", ""), model.name
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/models.md"])
+def test_the_documents_state_how_many_models_there_are(page):
+    text = (Path(__file__).parents[1] / page).read_text("utf-8")
+    stated = re.findall(r"(\d+) published\s+models", text)
+    assert stated == [str(len(catalogue._published()))]
 
 
 def test_no_two_models_share_a_name_or_an_alias():
@@ -138,6 +147,11 @@ def test_an_unknown_name_gets_suggestions(tmp_path):
     ]:
         with pytest.raises(FormatError, match=message):
             elmokit.load(name)
+    with pytest.raises(FormatError, match="a: no such file or folder, and no model of that name"):
+        elmokit.load("a" * 300)
+    missing = (tmp_path / "small").as_uri()
+    with pytest.raises(FormatError, match=f"{missing}: no such file or folder$"):
+        elmokit.load(missing)
     with pytest.raises(FormatError, match=r"http://\[x/y: not an address .Invalid IPv6 URL"):
         elmokit.load("http://[x/y")
     with pytest.raises(elmokit.InputError, match="no model of that name; did you mean small"):
@@ -272,6 +286,25 @@ def test_a_damaged_file_of_the_cache_is_refused(mirror, cache):
         elmokit.load("medium")
 
 
+@pytest.mark.parametrize("content", ["{broken", "[]", '{"options.json": {}}'])
+def test_a_damaged_record_is_named(mirror, cache, content):
+    elmokit.download("medium")
+    (cache / "medium.json").write_text(content)
+    with pytest.raises(DownloadError, match=r"medium.json: is damaged, expected .*; remove it to"):
+        elmokit.load("medium")
+
+
+def test_a_record_that_cannot_be_written_is_reported_once(cache, model_folder, monkeypatch, caplog):
+    def refuse(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(catalogue, "write_atomically", refuse)  # tests may be run by root
+    shutil.copytree(model_folder, cache / "medium")
+    for _ in range(2):
+        assert fingerprint("medium") == fingerprint(model_folder)
+    assert caplog.text.count("checked in full each time they are loaded") == 1
+
+
 # --- offline ---
 
 
@@ -302,6 +335,7 @@ def test_a_file_put_there_by_hand_must_be_the_right_one(cache):
     (cache / "small").mkdir(parents=True)
     (cache / "small" / "options.json").write_text("{}")
     (cache / "small" / "weights.hdf5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    assert elmokit.models("small", language="en")[0].path is None
     with pytest.raises(DownloadError, match=r"weights.hdf5: has 8 bytes, expected 54,402,456; rem"):
         elmokit.load("small")
 

@@ -10,7 +10,7 @@ import zipfile
 
 import pytest
 
-from elmokit.errors import DownloadError
+from elmokit.errors import DownloadError, InputError
 from elmokit.file_download import RemoteFile, RetryPolicy, check_content, download
 from faulty_server import faulty_server
 from waiting import wait_until
@@ -249,6 +249,20 @@ def test_older_hashes_are_checked_too(server, tmp_path):
         DownloadError, match=r"sha1 .* expected 0000.*remove it to download it again"
     ):
         check_content(tmp_path / file.name, RemoteFile(file.name, hash="sha1:" + "0" * 40))
+
+
+@pytest.mark.parametrize("known", ["foo:00", "sha256:00", "00", "sha1:" + "A" * 40])
+def test_a_hash_that_cannot_be_checked_is_refused_at_once(known):
+    with pytest.raises(InputError, match=r"a.zip: hash is .*, expected an algorithm such as"):
+        RemoteFile("a.zip", hash=known)
+
+
+@pytest.mark.parametrize("content", ["{broken", "[]", "{}"])
+def test_a_damaged_record_of_a_part_starts_the_download_again(server, tmp_path, content):
+    (tmp_path / "weights.hdf5.part").write_bytes(b"\x89HDF")
+    (tmp_path / "weights.hdf5.part.json").write_text(content)
+    fetch(serve(server), tmp_path)
+    assert (tmp_path / "weights.hdf5").read_bytes() == server.files["/weights.hdf5"]
 
 
 def test_a_file_address_is_copied(tmp_path):

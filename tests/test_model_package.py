@@ -12,7 +12,9 @@ import elmokit
 from elmokit import formats
 from elmokit.cli import app
 from elmokit.errors import InputError
+from elmokit.model_card import with_metadata
 from elmokit.model_package import write_package
+from elmokit.toml_settings import read_toml
 
 # What a program sees that finds the package, and nothing else, beside elmokit.
 PROGRAM = """
@@ -22,6 +24,7 @@ pretrained = elmokit.load("klingon").pretrained
 print(model.description, model.languages, model.licence, model.package, sep="|")
 print(model.tokenizer, model.layers, model.dimensions, model.softmax, sep="|")
 print(pretrained.fingerprint(), pretrained.tokenizer)
+print(ascii(pretrained.card))
 """
 
 
@@ -58,6 +61,7 @@ def test_an_installed_package_gives_the_model_its_name(model_folder, tmp_path):
         f"{original.tokenizer}|{config.num_layers + 1}|{config.output_size}"
         f"|{original.model.softmax is not None}",
         f"{original.fingerprint()} {original.tokenizer}",
+        ascii(with_metadata(card)),
     ]
 
 
@@ -83,12 +87,30 @@ def test_the_chinese_package_gives_its_model_a_name(tmp_path):
         ({"name": "Klingon"}, "name is 'Klingon'"),
         ({"name": "../klingon"}, "name is"),
         ({"name": "klingon", "version": "first"}, "version is 'first'"),
+        ({"name": "klingon", "licence": "CC BY-SA 4.0"}, "expected an SPDX expression such as CC-"),
+        ({"name": "klingon", "licence": "MIT and X11"}, "licence is 'MIT and X11'"),
+        (
+            {"name": "klingon", "description": "two\nlines"},
+            r"has the character '\\n', expected one",
+        ),
+        ({"name": "klingon", "description": "deleted\x7f"}, r"has the character '\\x7f'"),
     ],
 )
-def test_names_that_no_package_can_have_are_refused(model_folder, tmp_path, options, message):
+def test_values_that_no_package_can_have_are_refused(model_folder, tmp_path, options, message):
     with pytest.raises(InputError, match=message):
         write_package(model_folder, tmp_path / "package", **options)
     assert not (tmp_path / "package").exists()
+
+
+@pytest.mark.parametrize("languages", ["tlh", ["tlh"]])
+def test_languages_and_a_licence_are_written_as_they_were_given(model_folder, tmp_path, languages):
+    licence = "(MIT OR GPL-2.0+) AND LicenseRef-Klingon"
+    write_package(
+        model_folder, tmp_path / "package", name="klingon", languages=languages, licence=licence
+    )
+    models = read_toml(tmp_path / "package" / "elmokit_klingon" / "models.toml")["group"][0]
+    assert models["models"][0]["languages"] == ["tlh"]
+    assert read_toml(tmp_path / "package" / "pyproject.toml")["project"]["license"] == licence
 
 
 def test_an_existing_folder_is_refused(model_folder, tmp_path):

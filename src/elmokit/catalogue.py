@@ -6,12 +6,11 @@ the model, or has a models.toml like catalogue.toml, or a function that returns 
 """
 
 import hashlib
-import json
 import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from difflib import get_close_matches
@@ -23,7 +22,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 
-from pydantic import ConfigDict
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from elmokit.atomic import write_atomically
 from elmokit.errors import DownloadError, FormatError, InputError, OutputError
@@ -88,7 +87,7 @@ class PublishedModel:
     @property
     def path(self) -> Path | None:
         """Where the model lies on this machine; None if it must be downloaded first."""
-        return self.folder or _ModelCache(self.name).path_of(self.sources)
+        return self.folder or _ModelCache(self.name).path_of(self.sources, right_size=True)
 
 
 @dataclass(frozen=True)
@@ -142,10 +141,10 @@ def locate(source: str | Path, *, file_of_pair: bool = False, offline: bool = Fa
     but for that file with `file_of_pair`.
     """
     path, name = Path(source), str(source)
-    if path.exists():
-        return Location(path)
     if _ADDRESS.match(name):
         return _locate_address(name, file_of_pair=file_of_pair, offline=offline)
+    if os.path.exists(path):  # Path.exists raises an error for a name that is too long
+        return Location(path)
     model = find_model(name)
     if model is None:
         hint = "" if path.name != name else f", and no model of that name{_suggestions(name)}"
@@ -215,7 +214,10 @@ def _locate_address(address: str, *, file_of_pair: bool, offline: bool) -> Locat
             )
         return Location(path)
     if address.lower().startswith("file://"):
-        return Location(Path(url2pathname(urlsplit(address).path)))
+        path = Path(url2pathname(urlsplit(address).path))
+        if not path.exists():
+            raise FormatError(f"{address}: no such file or folder")
+        return Location(path)
     for model in _all_models().values():
         if _address_key(address) in map(_address_key, model.addresses):
             return _locate_model(model, offline=offline)
@@ -283,6 +285,19 @@ def _by_hand(model: PublishedModel) -> str:
     return f"put {files} into {_ModelCache(model.name).folder}{page}"
 
 
+@dataclass(frozen=True)
+class _FileRecord:
+    """What was downloaded, from where, and when; `url` is "" for a file put there by hand."""
+
+    sha256: str
+    size: int  # bytes
+    url: str
+    date: str
+
+
+_FILE_RECORDS = TypeAdapter(dict[str, _FileRecord])
+
+
 class _ModelCache:
     """The files of one model in the cache folder, and the record of what was downloaded.
 
@@ -294,13 +309,21 @@ class _ModelCache:
         self.folder = cache_folder() / name
         self._record = cache_folder() / f"{name}.json"
 
-    def path_of(self, sources: Sequence[Sequence[RemoteFile]]) -> Path | None:
-        """The folder of the files, or the only file, of the first source that is complete."""
+    def path_of(
+        self, sources: Sequence[Sequence[RemoteFile]], *, right_size: bool = False
+    ) -> Path | None:
+        """The folder of the files, or the only file, of the first source that is complete.
+
+        With `right_size`, files of another size than the published one do not count.
+        """
         for source in sources:
-            paths = [self.folder / file.name for file in source]
-            if all(path.is_file() for path in paths):
-                return self.folder if len(paths) > 1 else paths[0]
+            if all(self._has(file, right_size=right_size) for file in source):
+                return self.folder if len(source) > 1 else self.folder / source[0].name
         return None
+
+    def _has(self, file: RemoteFile, *, right_size: bool) -> bool:
+        path = self.folder / file.name
+        return path.is_file() and (not right_size or file.size in (None, path.stat().st_size))
 
     def check(self, sources: Sequence[Sequence[RemoteFile]], *, thoroughly: bool) -> None:
         """Raise DownloadError if a file is not what it was; record one put there by hand."""
@@ -309,15 +332,20 @@ class _ModelCache:
             if not path.is_file():
                 continue
             size = path.stat().st_size
-            if recorded is not None and size != recorded["size"]:
+            if recorded is not None and size != recorded.size:
                 raise DownloadError(
-                    f"{path}: has {size:,} bytes, but had {recorded['size']:,} when it was "
+                    f"{path}: has {size:,} bytes, but had {recorded.size:,} when it was "
                     "downloaded; remove it to download it again"
                 )
             if recorded is None or thoroughly:
-                sha256 = check_content(path, file, recorded["sha256"] if recorded else None)
-                with suppress(OSError):  # a cache that others keep may be read-only
+                sha256 = check_content(path, file, recorded.sha256 if recorded else None)
+                try:
                     self._add(file.name, sha256=sha256, size=size, url="")
+                except OSError as error:  # a cache that others keep may be read-only
+                    _warn_once(
+                        f"{self._record}: cannot be written ({error.strerror or error}); without "
+                        "it, the model's files are checked in full each time they are loaded"
+                    )
 
     def download(self, model: PublishedModel) -> None:
         """Download the files of the first source that has them all."""
@@ -338,7 +366,7 @@ class _ModelCache:
             result = download_file(
                 replace(file, urls=_addresses(name, file)),
                 self.folder / file.name,
-                sha256=recorded["sha256"] if recorded else None,
+                sha256=recorded.sha256 if recorded else None,
             )
         except DownloadError as error:
             if recorded is None:
@@ -364,22 +392,27 @@ class _ModelCache:
                 "ELMOKIT_CACHE"
             ) from None
 
-    def _records(self) -> dict[str, dict[str, Any]]:
+    def _records(self) -> dict[str, _FileRecord]:
         try:
-            records: dict[str, dict[str, Any]] = json.loads(self._record.read_bytes())
-            return records
+            return _FILE_RECORDS.validate_json(self._record.read_bytes())
         except FileNotFoundError:
             return {}
+        except ValidationError:
+            raise DownloadError(
+                f"{self._record}: is damaged, expected the sha256 and size of each downloaded "
+                "file; remove it to accept the files that are there, or the next download"
+            ) from None
 
-    def _record_of(self, name: str) -> dict[str, Any] | None:
+    def _record_of(self, name: str) -> _FileRecord | None:
         return self._records().get(name)
 
-    def _add(self, name: str, **facts: Any) -> None:
+    def _add(self, name: str, *, sha256: str, size: int, url: str) -> None:
         """Record a file, unless there is a record of it, which stays."""
         records = self._records()
         if name not in records:
-            records[name] = {**facts, "date": datetime.now(timezone.utc).date().isoformat()}
-            write_atomically(self._record, json.dumps(records, indent=2) + "\n")
+            date = datetime.now(timezone.utc).date().isoformat()
+            records[name] = _FileRecord(sha256, size, url, date)
+            write_atomically(self._record, _FILE_RECORDS.dump_json(records, indent=2) + b"\n")
 
 
 def _fits(model: PublishedModel, query: str) -> bool:

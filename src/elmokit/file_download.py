@@ -24,7 +24,7 @@ from urllib.request import url2pathname
 from pydantic import ConfigDict
 
 from elmokit.atomic import rename_atomically, write_atomically
-from elmokit.errors import DownloadError, OutputError
+from elmokit.errors import DownloadError, InputError, OutputError
 from elmokit.progress import DownloadProgress
 
 if TYPE_CHECKING:
@@ -60,6 +60,16 @@ class RemoteFile:
     hash: str = ""
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # where it is read from TOML
+
+    def __post_init__(self) -> None:
+        algorithm, _, digest = self.hash.partition(":")
+        known = algorithm in hashlib.algorithms_guaranteed
+        length = 2 * hashlib.new(algorithm).digest_size if known else 0
+        if self.hash and not (length and re.fullmatch(f"[0-9a-f]{{{length}}}", digest)):
+            raise InputError(
+                f"{self.name}: hash is {self.hash!r}, expected an algorithm such as sha256, a "
+                "colon, and the digest in lower-case hexadecimal"
+            )
 
 
 @dataclass(frozen=True)
@@ -349,12 +359,13 @@ class _PartialFile:
             return 0
 
     def origin(self) -> dict[str, Any]:
-        """The record that `start` was given; empty if there is none."""
+        """The record that `start` was given; empty if there is none, or a damaged one."""
         try:
-            record: dict[str, Any] = json.loads(self._record.read_bytes())
-            return record
-        except FileNotFoundError:
+            record = json.loads(self._record.read_bytes())
+        except (FileNotFoundError, ValueError):
             return {}
+        complete = isinstance(record, dict) and {"url", "validator", "total"} <= {*record}
+        return record if complete else {}
 
     def start(self, origin: Mapping[str, Any]) -> None:
         """Begin anew, with an empty file."""

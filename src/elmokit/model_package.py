@@ -13,6 +13,9 @@ from elmokit.model_card import without_metadata
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
+_IDENTIFIER = r"\(*[A-Za-z0-9][A-Za-z0-9.-]*\+?\)*"
+_LICENCE = re.compile(rf"{_IDENTIFIER}( (AND|OR|WITH) {_IDENTIFIER})*")
+_UNWRITABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # in TOML or UTF-8
 _PYPROJECT = """\
 [build-system]
 requires = ["hatchling>=1.27"]
@@ -55,7 +58,7 @@ def write_package(
     name: str,
     version: str = "1.0.0",
     description: str = "",
-    languages: Sequence[str] = (),
+    languages: str | Sequence[str] = (),
     licence: str = "",
     half: bool = False,
     offline: bool = False,
@@ -63,7 +66,7 @@ def write_package(
     """Write a package that can be built, uploaded and installed: `elmokit-NAME` around a model.
 
     `languages` are ISO 639 codes, `licence` is an SPDX expression. The model's README.md, its card,
-    is the package's.
+    stays with it and is the package's.
 
     Example:
         elmokit.write_package("run", "elmokit-swahili", name="swahili", languages=["sw"])
@@ -72,6 +75,17 @@ def write_package(
         raise InputError(f"name is {name!r}, expected small letters and digits, and - between them")
     if not _VERSION.fullmatch(version):
         raise InputError(f"version is {version!r}, expected one such as 1.0.0")
+    if licence and not _LICENCE.fullmatch(licence):
+        raise InputError(
+            f"licence is {licence!r}, expected an SPDX expression such as CC-BY-SA-4.0, or "
+            "LicenseRef- and a name for a licence that SPDX does not list"
+        )
+    languages = [languages] if isinstance(languages, str) else list(languages)
+    for text in (description, *languages):
+        if character := _UNWRITABLE.search(text):
+            raise InputError(
+                f"{text!r} has the character {character[0]!r}, expected one line of text"
+            )
     target = Path(target)
     if target.exists():
         raise InputError(f"{target}: exists already; give the name of a new folder")
@@ -81,7 +95,7 @@ def write_package(
     description = description or f"{name}, an ELMo model"
     facts = {
         "name": name, "project": f"elmokit-{name}", "version": version, "module": module,
-        "description": description, "languages": list(languages), "layers": bilm.num_layers + 1,
+        "description": description, "languages": languages, "layers": bilm.num_layers + 1,
         "tokenizer": pretrained.tokenizer, "dimensions": bilm.output_size,
         "softmax": pretrained.model.softmax is not None,
     }  # fmt: skip
@@ -93,7 +107,6 @@ def write_package(
         with new_directory(target) as folder:
             formats.save(pretrained, folder / module, half=half)
             card = (folder / module / CARD).read_text(encoding="utf-8")
-            (folder / module / CARD).unlink()
             (folder / CARD).write_text(without_metadata(card), encoding="utf-8")
             (folder / module / "__init__.py").write_text(
                 f'"""{name}, an ELMo model."""\n', encoding="utf-8"

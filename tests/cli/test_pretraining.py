@@ -44,6 +44,7 @@ def test_a_dry_run_estimates_and_leaves_nothing(pretrain, directory):
     output = succeeded(pretrain("--dry-run", "--batch-size", "6"))
     for part in ("parameters: encoder", "memory:", "steps: 6 of 30 words", "tokens/s", "time: "):
         assert part in output
+    assert "less than one in an epoch" in succeeded(pretrain("--dry-run", "--batch-size", "600"))
     assert sorted(path.name for path in directory.iterdir()) == ["data", "small.toml"]
 
 

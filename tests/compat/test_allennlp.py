@@ -143,6 +143,9 @@ def test_batches_without_words_work(files):
     actual = Elmo(*files, 1)(torch.zeros(1, 0, 50, dtype=torch.long))
     assert actual["elmo_representations"][0].shape == (1, 0, 12)
     assert actual["mask"].shape == (1, 0)
+    nothing = Elmo(*files, 1)(batch_to_ids([]))
+    assert nothing["elmo_representations"][0].shape == (0, 0, 12)
+    assert encoder_of(files)(batch_to_ids([]))["token_embedding"].shape == (0, 2, 6)
 
 
 def test_words_outside_the_cache_are_encoded_by_characters(files):

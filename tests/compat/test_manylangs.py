@@ -161,6 +161,8 @@ def test_every_input_format_is_read(tmp_path):
     assert [*read_sentences(path, "conll_char_vi")][1] == ["数学", "10", "000"]
     path.write_text("the\tcat\n\n10 000\tcats\n\n", "utf-8")
     assert [*read_sentences(path)] == [["the", "cat"], ["10 000", "cats"]]
+    path.write_text("\t a\t\tb\t\nc\t\n\n \t\n", "utf-8")  # their read_corpus strips the file
+    assert [*read_sentences(path)] == [["a", "", "b", ""], ["c"]]
     path.write_bytes(b"1\t\xff\n")
     with pytest.raises(InputError, match="line 1: not UTF-8"):
         next(read_sentences(path))

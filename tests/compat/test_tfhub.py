@@ -92,6 +92,11 @@ def test_one_string_is_refused(hub):
             "tokens",
             "sequence_len of sentence 0 is 2, but",
         ),
+        (
+            {"tokens": [["a"]], "sequence_len": [[1]]},
+            "tokens",
+            r"sequence_len is \[\[1\]\], expected a number for each row",
+        ),
         (["a"], "words", "signature is 'words', expected 'default' or 'tokens'"),
     ],
 )

@@ -124,17 +124,22 @@ def read_sentences(path: str | Path, input_format: str = "plain") -> Iterator[li
 
     Of CoNLL-U, the syntactic words are taken (`conll`), or their characters (`conll_char`), or
     what stands between their spaces (`conll_char_vi`). Blank lines of a plain file are skipped.
+    As in ELMoForManyLangs, two tabs have an empty word between them, but tabs and spaces at the
+    start and the end of a plain file are ignored.
     """
     source = TextFile(str(path))
     with source.open() as opened:
         words: list[str] = []
+        last_line = ""
         for number, line in enumerate(read_lines(opened, source.name), 1):
             if not line.strip():
                 if words:
                     yield words
                 words = []
             elif input_format == "plain":
-                yield line.split("\t")
+                if last_line:
+                    yield last_line.split("\t")
+                last_line = line if last_line else line.lstrip()
             elif not line.startswith("#"):
                 fields = line.split("\t")
                 if len(fields) < 2:
@@ -148,6 +153,8 @@ def read_sentences(path: str | Path, input_format: str = "plain") -> Iterator[li
                     words.append(fields[1])
                 else:
                     words += fields[1] if input_format == "conll_char" else fields[1].split()
+        if last_line:
+            yield last_line.rstrip().split("\t")
         if words:
             yield words
 

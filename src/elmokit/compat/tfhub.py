@@ -86,7 +86,12 @@ def _sentences(inputs: object) -> tuple[list[list[str]], int]:
             "the tokens signature takes a dictionary with tokens and sequence_len; give both"
         )
     rows = [[decoded(token) for token in row] for row in inputs["tokens"]]
-    lengths = [int(length) for length in inputs["sequence_len"]]
+    try:
+        lengths = [int(length) for length in inputs["sequence_len"]]
+    except (TypeError, ValueError):
+        raise InputError(
+            f"sequence_len is {inputs['sequence_len']!r}, expected a number for each row of tokens"
+        ) from None
     if len(rows) != len(lengths):
         raise InputError(f"{len(rows)} rows of tokens, but {len(lengths)} lengths in sequence_len")
     num_steps = max(map(len, rows), default=0)

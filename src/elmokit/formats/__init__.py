@@ -1,5 +1,6 @@
 """Loading, saving and converting models in every supported format."""
 
+import os
 import re
 import tempfile
 from collections.abc import Sequence
@@ -209,9 +210,10 @@ def locate(source: str | Path, *, file_of_pair: bool = False, offline: bool = Fa
     if hub.is_address(str(source)):
         return Location(hub.fetch(str(source), offline=is_offline(offline)))
     path = Path(source)
-    if not path.exists() or _PART_OF_CHECKPOINT.search(path.name):
+    # Path.exists and is_file raise an error for a name that is too long.
+    if not os.path.exists(path) or _PART_OF_CHECKPOINT.search(path.name):
         # TensorFlow names a checkpoint without the ending of any of its files.
         index = path.with_name(_PART_OF_CHECKPOINT.sub("", path.name) + ".index")
-        if index.is_file():
+        if os.path.isfile(index):
             return Location(index)
     return locate_in_catalogue(source, file_of_pair=file_of_pair, offline=offline)

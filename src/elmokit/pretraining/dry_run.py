@@ -68,6 +68,9 @@ def dry_run(
         if module is not None
     }
     peak = peak_bytes()
+    steps_per_epoch = (
+        f"{trainer.steps_per_epoch:,.0f}" if trainer.steps_per_epoch >= 1 else "less than one"
+    )
     memory = "" if peak is None else f"{peak / 2**20:,.0f} MB at most so far; "
     lines = [
         f"text: {corpus.words:,} words, {corpus.sentences:,} sentences, "
@@ -76,8 +79,7 @@ def dry_run(
         + ", ".join(f"{name} {count:,}" for name, count in parameters.items())
         + f"; {sum(parameters.values()):,} in all",
         f"memory: {memory}a checkpoint takes {checkpoint_bytes / 2**20:,.0f} MB",
-        f"steps: {steps_left:,} of {trainer.words_per_step:,} words, "
-        f"{trainer.steps_per_epoch:,.0f} in an epoch",
+        f"steps: {steps_left:,} of {trainer.words_per_step:,} words, {steps_per_epoch} in an epoch",
         f"time: {duration(seconds)}, of which {duration(validation_seconds)} for validation; "
         f"{trainer.words_per_step / step_seconds:,.0f} tokens/s",
     ]

@@ -273,7 +273,7 @@ class ElmoCharacterEncoder(nn.Module):
         types, rows = ids.flatten(0, 1).unique(dim=0, return_inverse=True)
         with torch.autocast(ids.device.type, enabled=False):
             vectors = self.encoder(types)
-        return {"token_embedding": vectors[rows].view(*mask.shape, -1), "mask": mask}
+        return {"token_embedding": vectors[rows].view(*mask.shape, self.output_dim), "mask": mask}
 
 
 class ElmoLstm(nn.Module):
