@@ -128,6 +128,7 @@ def test_texts_and_pairs_are_classified(elmo, train):
     failed(
         elmo("apply", "out-classification", "--text", "a", "--tokenizer", "x"),
         "no tokenizer is called 'x'",
+        code=2,
     )
     succeeded(train("entailment", "--epochs", "20"))
     output = succeeded(elmo("apply", "out-entailment", "-", stdin=b"a cat\ta cat\n"))
