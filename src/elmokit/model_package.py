@@ -13,8 +13,11 @@ from elmokit.model_card import without_metadata
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")
-_IDENTIFIER = r"\(*[A-Za-z0-9][A-Za-z0-9.-]*\+?\)*"
-_LICENCE = re.compile(rf"{_IDENTIFIER}( (AND|OR|WITH) {_IDENTIFIER})*")
+# The form of an SPDX expression; whether SPDX lists the names in it is checked by the build.
+_LICENCE_NAME = r"\(*[a-z0-9][a-z0-9.-]*\+?\)*"
+_LICENCE = re.compile(
+    rf"{_LICENCE_NAME}( (and|or|with) {_LICENCE_NAME})*", re.ASCII | re.IGNORECASE
+)
 _UNWRITABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # in TOML or UTF-8
 _PYPROJECT = """\
 [build-system]
