@@ -197,7 +197,9 @@ def check_manifest(
     for key, value in manifest.items():
         if stored.get(key) != value:
             values = f"{key} {_shown(stored.get(key))}, now {_shown(value)}"
-            differences.append(values if len(values) <= _LONGEST_SHOWN else f"a different value of {key}")
+            differences.append(
+                values if len(values) <= _LONGEST_SHOWN else f"a different value of {key}"
+            )
     if differences:
         raise InputError(f"{name}: was started with {', and '.join(differences)}; {remedy}")
 

@@ -287,7 +287,7 @@ def test_the_vocabulary_of_another_model_is_refused(tmp_path, shape):
         (lambda o: o["lstm"].update(dim="x"), "lstm.dim is 'x', expected a whole number"),
         (lambda o: o["char_cnn"].pop("activation"), "char_cnn.activation: Field required"),
         (lambda o: o["char_cnn"].update(activation="gelu"), "'relu' or 'tanh'"),
-        (lambda o: o["char_cnn"].update(n_characters=300), "n_characters is 300, expected 261 or 262"),
+        (lambda o: o["char_cnn"].update(n_characters=300), "is 300, expected 261 or 262"),
         (
             lambda o: o["lstm"].update(projection_dim=50),
             "projection_size is 50, expected at most cell_size",
