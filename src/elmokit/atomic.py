@@ -197,9 +197,8 @@ def check_manifest(
     for key, value in manifest.items():
         if stored.get(key) != value:
             values = f"{key} {_shown(stored.get(key))}, now {_shown(value)}"
-            differences.append(
-                values if len(values) <= _LONGEST_SHOWN else f"a different value of {key}"
-            )
+            other = "other" if re.search("[^u]s$", key) else "another"  # corpus is no plural
+            differences.append(values if len(values) <= _LONGEST_SHOWN else f"{other} {key}")
     if differences:
         raise InputError(f"{name}: was started with {', and '.join(differences)}; {remedy}")
 

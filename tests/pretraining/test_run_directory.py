@@ -161,7 +161,7 @@ def test_another_corpus_or_other_settings_are_refused(corpus, uninterrupted, tmp
     other = make_corpus(tmp_path / "other", SENTENCES)
     record = json.loads((other / "corpus.json").read_text()) | {"fingerprint": "f" * 64}
     (other / "corpus.json").write_text(json.dumps(record))
-    with pytest.raises(InputError, match="was started with a different value of corpus; resume"):
+    with pytest.raises(InputError, match="was started with another corpus; resume"):
         pretrain(Corpus.open(other), TINY, uninterrupted)
 
 

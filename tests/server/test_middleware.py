@@ -104,7 +104,7 @@ def _answered_embeds(service):
 
 
 def test_a_client_that_does_not_read_its_response_affects_nobody(start_service, language_model):
-    service = start_service(language_model, timeout_seconds=1, max_response_bytes=2_000_000)
+    service = start_service(language_model, timeout_seconds=3, max_response_bytes=2_000_000)
     body = json.dumps({"texts": [[f"w{k}" for k in range(20)]] * 350}).encode()
     with service.open_socket(buffer=4096) as unread:
         unread.sendall(
