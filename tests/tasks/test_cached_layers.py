@@ -8,12 +8,8 @@ import pytest
 import torch
 
 from elmokit.errors import OutputError
-from elmokit.tasks.cached_layers import (
-    CachedLayers,
-    Preprocessor,
-    spell_as_moses,
-    split_into_sentences,
-)
+from elmokit.tasks.cached_layers import CachedLayers, Preprocessor, split_into_sentences
+from elmokit.tokenizers import respell
 
 SENTENCES = [("a", "b", "c"), ("d",), ("a", "b", "c"), ("e", "f")]
 
@@ -97,9 +93,9 @@ MOSES = ("Won", "'t", "she", "?", '"', "I", "don", "'t", "-", "it", "'s", "(", "
 
 
 def test_words_are_spelled_as_moses_for_a_bilm_trained_so():
-    assert spell_as_moses(TREEBANK) == MOSES
-    assert spell_as_moses(("n't",)) == ("n't",)
-    assert spell_as_moses(("DO", "N'T")) == ("DON", "'T")
+    assert respell(TREEBANK, "moses-de") == MOSES
+    assert respell(("n't",), "moses") == ("n't",)
+    assert respell(("DO", "N'T"), "moses") == ("DON", "'T")
     assert Preprocessor(by_sentence=True, tokenizer="moses")(TREEBANK) == [MOSES[:4], MOSES[4:]]
     assert Preprocessor(by_sentence=True, tokenizer="spaces")(TREEBANK) == [
         TREEBANK[:4],

@@ -25,7 +25,7 @@ from elmokit.tasks.saved_model import load_task
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import CHECKPOINT_FILE, Checkpoint, train_task
-from elmokit.tasks.vocab import read_word_vectors
+from elmokit.tasks.word_features import read_word_vectors
 from random_models import make_folder
 from task_examples import EXAMPLES, example_of_length, tiny_settings
 

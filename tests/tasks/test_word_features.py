@@ -5,8 +5,7 @@ import torch
 
 from elmokit.character_ids import CharacterIndexer
 from elmokit.tasks.cached_layers import CachedLayers
-from elmokit.tasks.vocab import WordVocabulary
-from elmokit.tasks.word_features import WordFeatures
+from elmokit.tasks.word_features import WordFeatures, WordVocabulary
 from task_examples import sentence, tiny_settings
 
 SENTENCES = [sentence(number) for number in range(12)]
@@ -153,6 +152,7 @@ def test_a_word_has_one_row_in_any_case_and_quotes():
     vocabulary = WordVocabulary.from_sentences([["“", "Don’t", '"', "don't"]])
     assert vocabulary.words == ['"', "don't"]
     assert vocabulary.rows([["”", "DON'T"]]).tolist() == [[2, 3]]
+    assert vocabulary.rows([[], ["”"]]).dtype == torch.long
 
 
 def test_boundaries_do_not_count_in_character_statistics():

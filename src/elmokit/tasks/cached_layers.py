@@ -1,8 +1,10 @@
 """Layers of a frozen biLM for a task's texts, computed once; and how texts are prepared for it."""
 
 import tempfile
+from collections import ChainMap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +14,10 @@ from torch import Tensor
 from elmokit.embedder import Embedder
 from elmokit.errors import OutputError
 from elmokit.tasks.datasets.example_records import Words
-from elmokit.tasks.datasets.text_tables import PENN_TREEBANK_SYMBOLS, STRAIGHT_QUOTES
+from elmokit.tokenizers import respell
 
 _SENTENCE_ENDS = frozenset(".!?。！？؟।॥")
 _CLOSING = frozenset(["''", *"\"'”’»)]}」』）】》"])
-# What treebanks write, and what Moses makes of the same text.
-_MOSES_WORDS = PENN_TREEBANK_SYMBOLS | {"—": "-", "--": "-", "…": "..."}
-_MOSES_CHARACTERS = STRAIGHT_QUOTES | {ord("–"): ord("-")}
 
 
 class CachedLayers:
@@ -34,7 +33,7 @@ class CachedLayers:
         self.preprocess = Preprocessor(by_sentence, embedder.pretrained.tokenizer)
         self.layers = tuple(layers) or tuple(range(embedder.num_layers))
         self.dim = embedder.dim
-        self._cache: dict[Words, npt.NDArray[np.float16]] = {}  # (layers, words, dim)
+        self._cache: dict[Words, npt.NDArray[Any]] = {}  # float16, (layers, words, dim)
 
     def belong_to(self, embedder: Embedder) -> bool:
         """Whether these are layers of that biLM."""
@@ -61,12 +60,9 @@ class CachedLayers:
                 f"{tempfile.gettempdir()}: the layers of the texts need {needed:,} bytes there "
                 f"({error.strerror}); make room, or set TMPDIR to another folder"
             ) from None
-        start = 0
-        for words in missing:
-            shape = len(self.layers), len(words), self.dim
-            end = start + shape[0] * shape[1] * shape[2]
-            self._cache[words] = values[start:end].reshape(shape)
-            start = end
+        sizes = [len(self.layers) * len(words) * self.dim for words in missing]
+        for words, own in zip(missing, np.split(values, np.cumsum(sizes)[:-1]), strict=True):
+            self._cache[words] = own.reshape(len(self.layers), len(words), self.dim)
 
     def __call__(self, texts: Sequence[Words]) -> Tensor:
         """The layers of texts, (layers, texts, steps, dim), 0 at padding.
@@ -74,18 +70,14 @@ class CachedLayers:
         Layers that are not in the cache are computed and not kept.
         """
         missing = self._missing(texts)
-        computed = dict(
-            zip(missing, self._embedder.embed(missing, layers=self.layers), strict=True)
-        )
+        arrays = self._embedder.embed(missing, layers=self.layers)
+        computed: dict[Words, npt.NDArray[Any]] = dict(zip(missing, arrays, strict=True))
         steps = max(map(len, texts))
         padded = np.zeros((len(self.layers), len(texts), steps, self.dim), np.float16)
+        known = ChainMap(self._cache, computed)
         for number, text in enumerate(texts):
-            start = 0
-            for words in self.preprocess(text):
-                cached = self._cache.get(words)
-                own = computed[words] if cached is None else cached
-                padded[:, number, start : start + len(words)] = own
-                start += len(words)
+            own = [known[words] for words in self.preprocess(text)]
+            padded[:, number, : len(text)] = np.concatenate(own, 1)
         return torch.from_numpy(padded).float()
 
     def _missing(self, texts: Iterable[Words]) -> list[Words]:
@@ -104,12 +96,9 @@ class Preprocessor:
     def __call__(self, text: Words) -> list[Words]:
         """The sentences of a text; together they have as many words."""
         sentences = split_into_sentences(text) if self.by_sentence else [text]
-        if not self.tokenizer.startswith("moses"):
-            return sentences
-        return [spell_as_moses(words) for words in sentences]
+        return [respell(words, self.tokenizer) for words in sentences]
 
     def distinct_sentences(self, texts: Iterable[Words]) -> list[Words]:
-        """The sentences of all texts, each once."""
         return list(dict.fromkeys(words for text in texts for words in self(text)))
 
 
@@ -131,16 +120,3 @@ def split_into_sentences(words: Words) -> list[Words]:
     if sentences and all(word in _CLOSING for word in rest):  # it was opened before this text
         return [*sentences[:-1], sentences[-1] + rest]
     return [*sentences, rest]
-
-
-def spell_as_moses(words: Words) -> Words:
-    """The same number of words in Moses' spelling: don 't for do n't, straight quotes, hyphens.
-
-    A biLM trained on text tokenized by Moses has never seen a treebank's spelling.
-    """
-    spelled = [_MOSES_WORDS.get(word, word.translate(_MOSES_CHARACTERS)) for word in words]
-    for position, word in enumerate(spelled[1:], 1):
-        if word.lower() == "n't":
-            spelled[position - 1] += word[0]
-            spelled[position] = word[1:]
-    return tuple(spelled)

@@ -112,15 +112,11 @@ def rename_weights(
     return {name: stored[old] for name, old in old_names.items() if old in stored}
 
 
-def digest_of_settings(settings: TaskSettings) -> dict[str, Any]:
-    """The settings as the digest of a run has them."""
-    old_names = _inverted(_SETTINGS)
-    return {old_names.get(name, name): value for name, value in asdict(settings).items()}
-
-
-def digest_of_task(name: str) -> str:
-    """The task's name as the digest of a run has it."""
-    return _inverted(_TASKS).get(name, name)
+def digest_of_settings(task: str, settings: TaskSettings) -> tuple[str, dict[str, Any]]:
+    """The task's name and the settings as the digest of a run has them."""
+    old_tasks, old_names = _inverted(_TASKS), _inverted(_SETTINGS)
+    values = {old_names.get(name, name): value for name, value in asdict(settings).items()}
+    return old_tasks.get(task, task), values
 
 
 def digest_of_example(example: Any) -> str:

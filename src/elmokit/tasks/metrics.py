@@ -8,12 +8,12 @@ import re
 import string
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Sequence, Sized
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import astuple, dataclass
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from elmokit.errors import InputError
+from elmokit.errors import InputError, needs_extra
 from elmokit.tasks.datasets.example_records import GapExample
 from elmokit.tasks.datasets.schemes import spans_of
 
@@ -21,6 +21,7 @@ Clusters: TypeAlias = Sequence[Collection[Hashable]]  # of the mentions of one d
 Scores: TypeAlias = "dict[str, PrecisionRecall]"  # by name
 Mention: TypeAlias = tuple[int, int]  # first and last word
 MentionClusters: TypeAlias = Sequence[Collection[Mention]]
+Member = TypeVar("Member", bound=Hashable)
 
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -69,12 +70,8 @@ class PrecisionRecall:
         return cls(correct, predicted, correct, gold)
 
     def __add__(self, other: "PrecisionRecall") -> "PrecisionRecall":
-        return PrecisionRecall(
-            self.correct_predicted + other.correct_predicted,
-            self.predicted + other.predicted,
-            self.correct_gold + other.correct_gold,
-            self.gold + other.gold,
-        )
+        pairs = zip(astuple(self), astuple(other), strict=True)
+        return PrecisionRecall(*(ours + theirs for ours, theirs in pairs))
 
 
 def precision_recall_f1(scores: Iterable[PrecisionRecall]) -> dict[str, float]:
@@ -127,15 +124,12 @@ def score_answers(gold: Sequence[Sequence[str]], predicted: Sequence[str]) -> di
     check_lengths(gold, predicted)
     if not all(gold):
         raise InputError(f"question {[*map(bool, gold)].index(False)} has no gold answer")
-    metrics = {"f1": answer_f1, "exact": exact_match}
-    return {
-        name: sum(
-            max(metric(answer, prediction) for answer in answers)
-            for answers, prediction in zip(gold, predicted, strict=True)
-        )
-        / len(gold)
-        for name, metric in metrics.items()
-    }
+    scores = {}
+    for name, metric in (("f1", answer_f1), ("exact", exact_match)):
+        pairs = zip(gold, predicted, strict=True)
+        best = [max(metric(answer, prediction) for answer in own) for own, prediction in pairs]
+        scores[name] = sum(best) / len(best)
+    return scores
 
 
 def exact_match(gold: str, predicted: str) -> float:
@@ -186,7 +180,8 @@ def score_gap(examples: Sequence[GapExample], predicted: Sequence[MentionCluster
     scores = dict.fromkeys(("feminine", "masculine"), PrecisionRecall())
     for example, clusters in zip(examples, predicted, strict=True):
         words = [word.lower() for sentence in example.sentences for word in sentence]
-        mentions = _cluster_of(example.pronoun, clusters)
+        own = [c for c in _cluster_sets(clusters) if example.pronoun in c]
+        mentions = own[0] if own else set[Mention]()
         gender = "feminine" if example.pronoun_text.lower() in _FEMININE else "masculine"
         for name, is_gold in ((example.a, example.is_a), (example.b, example.is_b)):
             is_predicted = any(
@@ -227,10 +222,8 @@ def _by_label(correct: Counter[str], predicted: Counter[str], gold: Counter[str]
 
 
 def _score_document(gold: list[set[Hashable]], predicted: list[set[Hashable]]) -> Scores:
-    try:
+    with needs_extra("scoring coreference needs SciPy", "tasks"):
         from scipy.optimize import linear_sum_assignment  # noqa: PLC0415  (only coreference)
-    except ImportError:
-        raise InputError("scoring coreference needs SciPy: pip install 'elmokit[tasks]'") from None
     column_of = {mention: n for n, cluster in enumerate(predicted) for mention in cluster}
     shared = np.zeros((len(gold), len(predicted)))  # mentions that two clusters have in common
     for row, cluster in enumerate(gold):
@@ -239,44 +232,35 @@ def _score_document(gold: list[set[Hashable]], predicted: list[set[Hashable]]) -
     gold_sizes = np.array([*map(len, gold)], np.float64)
     predicted_sizes = np.array([*map(len, predicted)], np.float64)
     # MUC: a cluster of n mentions has n - 1 links, and loses one for each part it is broken into.
-    links = float(shared.sum())
+    sums = shared.sum(), gold_sizes.sum(), predicted_sizes.sum()
+    links, in_gold, in_predicted = map(float, sums)
     # CEAF: the similarity φ4 of clusters under the best one-to-one assignment of both sides.
     similarity = 2 * shared / (gold_sizes[:, None] + predicted_sizes)
     assigned = float(similarity[linear_sum_assignment(similarity, maximize=True)].sum())
     parts = np.count_nonzero(shared)
     return {
-        "muc": PrecisionRecall(
-            links - parts, float(predicted_sizes.sum()) - len(predicted),
-            links - parts, float(gold_sizes.sum()) - len(gold),
+        "muc": PrecisionRecall.of(
+            links - parts, in_predicted - len(predicted), in_gold - len(gold)
         ),
         # For each mention, the share of its cluster that its cluster on the other side has too.
         "b_cubed": PrecisionRecall(
-            float((shared**2 / predicted_sizes).sum()), float(predicted_sizes.sum()),
-            float((shared**2 / gold_sizes[:, None]).sum()), float(gold_sizes.sum()),
+            float((shared**2 / predicted_sizes).sum()), in_predicted,
+            float((shared**2 / gold_sizes[:, None]).sum()), in_gold,
         ),
         "ceaf": PrecisionRecall.of(assigned, len(predicted), len(gold)),
-        "mentions": PrecisionRecall.of(
-            links, float(predicted_sizes.sum()), float(gold_sizes.sum())
-        ),
+        "mentions": PrecisionRecall.of(links, in_predicted, in_gold),
     }  # fmt: skip
 
 
-def _cluster_sets(clusters: Iterable[Collection[Hashable]]) -> list[set[Hashable]]:
+def _cluster_sets(clusters: Iterable[Collection[Member]]) -> list[set[Member]]:
     """The clusters as sets; an error if a mention is in two of them."""
     sets = [{*cluster} for cluster in clusters if cluster]
-    seen: set[Hashable] = set()
+    seen: set[Member] = set()
     for cluster in sets:
         if twice := seen & cluster:
             raise InputError(f"mention {next(iter(twice))} is in two clusters, expected one")
         seen |= cluster
     return sets
-
-
-def _cluster_of(pronoun: Mention, clusters: MentionClusters) -> Collection[Mention]:
-    own = [cluster for cluster in clusters if pronoun in cluster]
-    if len(own) > 1:
-        raise InputError(f"mention {pronoun} is in two clusters, expected one")
-    return own[0] if own else ()
 
 
 def _refers_to_name(mention: Mention, name: Mention, words: Sequence[str]) -> bool:

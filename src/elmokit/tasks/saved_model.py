@@ -18,6 +18,7 @@ import torch
 
 from elmokit import formats
 from elmokit.atomic import ResumableDirectory, write_atomically
+from elmokit.batching import minibatches
 from elmokit.embedder import Embedder, LoadOptions
 from elmokit.errors import ConfigError, FormatError, InputError
 from elmokit.formats.native import pack_tensors, read_tensors
@@ -26,12 +27,9 @@ from elmokit.model_config import parse_record
 from elmokit.tasks.cached_layers import CachedLayers, Preprocessor
 from elmokit.tasks.datasets.example_records import Tokenize
 from elmokit.tasks.legacy_0_1 import OLD_VERSION, rename_task_json, stored_parameter
-from elmokit.tasks.minibatches import minibatches
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.task_registry import TASKS, Head, Task
-from elmokit.tasks.text_io import is_single_input, to_json, words_by
-from elmokit.tasks.vocab import WordVocabulary
-from elmokit.tasks.word_features import WordFeatures
+from elmokit.tasks.task_registry import TASKS, Head, Task, words_by
+from elmokit.tasks.word_features import WordFeatures, WordVocabulary
 from elmokit.threads import find_device, using_threads
 
 TASK_FILE = "task.json"
@@ -41,7 +39,13 @@ _LINES_AT_ONCE, _WORDS_AT_ONCE = 256, 4000
 
 @dataclass(frozen=True, repr=False)
 class TaskModel:
-    """A trained head with its task."""
+    """A trained head with its task.
+
+    Example:
+        tagger = elmokit.load_task("ner")
+        tagger.predict(["Ada likes Oslo."])
+        tagger.evaluate("dev.conll")
+    """
 
     task: Task
     head: Head
@@ -59,7 +63,6 @@ class TaskModel:
 
     @property
     def settings(self) -> TaskSettings:
-        """The settings that it was trained with."""
         return self.head.features.settings
 
     @property
@@ -92,25 +95,15 @@ class TaskModel:
         Taggers give the words with their tags, classifiers a label, questions an answer, and
         coreference the document with its clusters of mentions.
         """
-        if is_single_input(texts):
+        if isinstance(texts, str | tuple | Mapping):
             return self.predict([texts], tokenizer=tokenizer)[0]
-        examples = self._parse(texts, tokenizer)
-        predictions = self.predict_examples(examples)
-        return [
-            self.task.text.result(example, prediction)
-            for example, prediction in zip(examples, predictions, strict=True)
-        ]
+        return [self.task.text.result(*pair) for pair in self._predict(texts, tokenizer)]
 
     def predict_json(
         self, texts: Iterable[Any], *, tokenizer: str | None = None
     ) -> list[dict[str, Any]]:
         """The predictions as JSON objects: the sentences of words, and what is predicted."""
-        examples = self._parse(texts, tokenizer)
-        predictions = self.predict_examples(examples)
-        return [
-            to_json(self.task.sentences(example), prediction)
-            for example, prediction in zip(examples, predictions, strict=True)
-        ]
+        return [self._as_json(*pair) for pair in self._predict(texts, tokenizer)]
 
     def predict_examples(self, examples: Sequence[Any]) -> list[Any]:
         """The head's raw prediction for each example; labels that they have are ignored."""
@@ -135,7 +128,7 @@ class TaskModel:
         As JSON, each line of input gives `{"sentences": …, "prediction": …}`, a blank one null.
         Lines before one that is refused are answered first.
         """
-        task, text = self.task, self.task.text
+        text = self.task.text
         tokenize = words_by(tokenizer or self.tokenizer)
         numbered = enumerate(lines, 1)
         error: InputError | FormatError | None = None
@@ -154,7 +147,7 @@ class TaskModel:
                 if example is None:
                     yield "null\n" if as_json else "\n"
                 elif as_json:
-                    record = to_json(task.sentences(example), next(predictions))
+                    record = self._as_json(example, next(predictions))
                     yield json.dumps(record, ensure_ascii=False) + "\n"
                 else:
                     yield text.format(example, next(predictions))
@@ -163,12 +156,12 @@ class TaskModel:
 
     def evaluate(self, examples: str | Path | Sequence[Any]) -> dict[str, float]:
         """The scores on a file of examples, or on examples; the main score comes first."""
-        examples = self.task.examples(examples, tokenizer=self.settings.tokenizer)
+        examples = self.read(examples)
         return dict(self.task.score(examples, self.predict_examples(examples)))
 
-    def read(self, path: Path) -> Sequence[Any]:
-        """The examples of a file, tokenized as the training files were."""
-        return self.task.read(path, tokenizer=self.settings.tokenizer)
+    def read(self, source: str | Path | Sequence[Any]) -> Sequence[Any]:
+        """The examples of a file, tokenized as the training files were, or those that are given."""
+        return self.task.read(source, tokenizer=self.settings.tokenizer)
 
     def layer_weights(self) -> dict[str, list[float]]:
         """For the input and the output, the weight of each of the `layers`; 1 in all."""
@@ -179,9 +172,14 @@ class TaskModel:
         """The numbers of the layers that are weighted."""
         return self.head.features.layers
 
-    def _parse(self, texts: Iterable[Any], tokenizer: str | None) -> list[Any]:
+    def _predict(self, texts: Iterable[Any], tokenizer: str | None) -> Iterator[tuple[Any, Any]]:
+        """Each text as an example, and its prediction."""
         tokenize = words_by(tokenizer or self.tokenizer)
-        return [self.task.text.parse(text, tokenize) for text in texts]
+        examples = [self.task.text.parse(text, tokenize) for text in texts]
+        return zip(examples, self.predict_examples(examples), strict=True)
+
+    def _as_json(self, example: Any, prediction: Any) -> dict[str, Any]:
+        return {"sentences": self.task.sentences(example), "prediction": prediction}
 
     def _parse_line(self, line: str, tokenize: Tokenize, number: int) -> Any:
         try:
@@ -210,10 +208,9 @@ class TaskRecord:
     def __post_init__(self) -> None:
         if (self.elmo is None) != (self.settings.elmo == "none"):
             raise ConfigError(f"elmo is {self.elmo!r}, but the settings say {self.settings.elmo!r}")
-        if not 2 <= self.num_trained <= len(self.vocabulary) + 2:
-            raise ConfigError(
-                f"num_trained is {self.num_trained}, expected 2 to {len(self.vocabulary) + 2}"
-            )
+        rows = len(self.vocabulary) + 2
+        if not 2 <= self.num_trained <= rows:
+            raise ConfigError(f"num_trained is {self.num_trained}, expected 2 to {rows}")
         if "" in self.labels or len(set(self.labels)) < len(self.labels):
             raise ConfigError("a label is empty or there twice")
 
@@ -229,12 +226,13 @@ class TaskRecord:
 
 
 def load_task(
-    folder: str | Path,
-    *,
-    device: str | torch.device = "cpu",
-    tasks: Mapping[str, Task] = TASKS,
+    folder: str | Path, *, device: str | torch.device = "cpu", tasks: Mapping[str, Task] = TASKS
 ) -> TaskModel:
-    """The trained head of a folder that `elmo train` or `train_task` made."""
+    """The trained head of a folder that `elmo train` or `train_task` made.
+
+    Example:
+        elmokit.load_task("ner").predict(["Ada likes Oslo."])
+    """
     folder, device = Path(folder), find_device(device)
     if (record := read_task_record(folder)) is None:
         raise FormatError(f"{folder}: no {TASK_FILE}; expected a folder that elmo train made")
@@ -254,9 +252,8 @@ def load_task(
 
     def make() -> Head:
         vocabulary = WordVocabulary(record.vocabulary, num_trained=record.num_trained)
-        return make_head(
-            task, record.settings, vocabulary=vocabulary, labels=record.labels, model=model
-        )
+        settings, labels = record.settings, record.labels
+        return make_head(task, settings, vocabulary=vocabulary, labels=labels, model=model)
 
     with torch.device("meta"):  # no memory is allocated until the file is known to have the numbers
         shapes = {name: tuple(tensor.shape) for name, tensor in _own_weights(make()).items()}
@@ -307,7 +304,7 @@ def read_task_record(folder: Path) -> TaskRecord | None:
     text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")  # a mark that some editors leave
     try:
         values = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         values = None
     if isinstance(values, dict):
         text = json.dumps(rename_task_json(values)).encode()
@@ -324,10 +321,10 @@ def make_head(
     layers: CachedLayers | None = None,
 ) -> Head:
     """A head with random weights; `layers` may hold layers of a frozen biLM from earlier runs."""
-    frozen = bilm = None
-    if settings.elmo != "none":
-        assert model is not None
+    frozen = bilm = preprocess = None
+    if model is not None:
         check_elmo(settings, model)
+        preprocess = Preprocessor(settings.by_sentence, model.pretrained.tokenizer)
         if settings.finetune:
             bilm = model.bilm
         else:
@@ -335,9 +332,6 @@ def make_head(
             if layers is not None:
                 _check_layers(layers, frozen, model)
                 frozen = layers
-    preprocess = None
-    if model is not None:
-        preprocess = Preprocessor(settings.by_sentence, model.pretrained.tokenizer)
     features = WordFeatures(vocabulary, settings, frozen=frozen, bilm=bilm, preprocess=preprocess)
     return task.head(features, labels)
 
@@ -345,9 +339,8 @@ def make_head(
 def check_elmo(settings: TaskSettings, model: Embedder) -> None:
     """Refuse a biLM that lacks the layers to weigh, or that cannot be fine-tuned as asked."""
     if not all(0 <= layer < model.num_layers for layer in settings.layers):
-        raise ConfigError(
-            f"layers is {settings.layers}, expected some of 0 to {model.num_layers - 1}"
-        )
+        highest = model.num_layers - 1
+        raise ConfigError(f"layers is {settings.layers}, expected some of 0 to {highest}")
     if settings.finetune and model.bilm.config.characters is None:
         raise InputError(
             "finetune is true, but the biLM looks words or characters up in a fixed list; it can "
@@ -371,19 +364,14 @@ def _check_layers(layers: CachedLayers, expected: CachedLayers, model: Embedder)
     if not layers.belong_to(model):
         raise ConfigError("the cached layers are of another biLM than the one given")
     if layers.preprocess != expected.preprocess:
-        raise ConfigError(
-            f"the cached layers are of text prepared by {layers.preprocess}, not by "
-            f"{expected.preprocess}"
-        )
+        own, other = layers.preprocess, expected.preprocess
+        raise ConfigError(f"the cached layers are of text prepared by {own}, not by {other}")
 
 
 def _own_weights(head: Head) -> dict[str, torch.Tensor]:
     """The head's weights without those of a biLM, which has files of its own."""
-    return {
-        name: tensor
-        for name, tensor in head.state_dict().items()
-        if not name.startswith("features.bilm.")
-    }
+    weights = head.state_dict()
+    return {name: weights[name] for name in weights if not name.startswith("features.bilm.")}
 
 
 def _save_elmo(model: Embedder, directory: ResumableDirectory, record: TaskRecord) -> None:

@@ -21,9 +21,7 @@ class TaskSettings:
     by_sentence: bool = setting("run the biLM on each sentence of a text by itself", True)
     finetune: bool = setting("train the biLM too, instead of keeping it frozen", False)
 
-    tokenizer: str = setting(
-        "tokenizer of raw text, in files and predictions; empty: automatic", ""
-    )
+    tokenizer: str = setting("tokenizer of raw text (files, predictions); empty: automatic", "")
     word_embedding_size: int = setting(
         "size of trained word embeddings; 0 for none", 100, ">= 0", maximum=2**20
     )
@@ -41,13 +39,9 @@ class TaskSettings:
     crf: bool = setting("choose the tags of a sentence together by a CRF", True)
 
     epochs: int = setting("passes over the training examples", 15, "> 0")
-    patience: int = setting(
-        "epochs without improvement before stopping; 0: never stop early", 0, ">= 0"
-    )
+    patience: int = setting("stop after so many epochs without improvement; 0: never", 0, ">= 0")
     words_per_batch: int = setting("words of a batch, at most", 1000, "> 0")
-    learning_rate: float = setting(
-        "learning rate at the start; it falls linearly to 0", 0.002, "> 0"
-    )
+    learning_rate: float = setting("learning rate at first; it falls linearly to 0", 0.002, "> 0")
     weight_decay: float = setting("weight decay of AdamW", 0.0, ">= 0")
     max_grad_norm: float = setting("gradients are clipped to this norm", 5.0, "> 0")
     seed: int = setting("seed of every random choice", 0, ">= 0", maximum=2**63 - 1)
@@ -55,9 +49,7 @@ class TaskSettings:
     def __post_init__(self) -> None:
         check_ranges(self)
         if self.elmo == "none" and (self.finetune or self.layers):
-            raise ConfigError(
-                "elmo is 'none': there are no layers to choose and no biLM to fine-tune"
-            )
+            raise ConfigError("elmo is 'none': there are no layers to choose, no biLM to fine-tune")
         if len(set(self.layers)) < len(self.layers):
             raise ConfigError(f"layers is {self.layers}, expected each once")
         if self.tokenizer:
@@ -70,16 +62,9 @@ class TaskSettings:
         if self.freeze_word_vectors and not self.word_vectors:
             raise ConfigError("freeze_word_vectors is true, but no word_vectors are given")
         if self.freeze_word_vectors and self.weight_decay:
-            raise ConfigError(
-                "freeze_word_vectors is true: weight_decay must be 0, or it would shrink them"
-            )
+            raise ConfigError("freeze_word_vectors is true: weight_decay would shrink them; set 0")
 
     @property
-    def at_input(self) -> bool:
-        """Whether ELMo is added to the input of the head's encoder."""
-        return self.elmo in ("input", "both")
-
-    @property
-    def at_output(self) -> bool:
-        """Whether ELMo is added to the output of the head's encoder."""
-        return self.elmo in ("output", "both")
+    def elmo_positions(self) -> tuple[str, ...]:
+        """Where ELMo is added: to the "input" of the head's encoder, to its "output"."""
+        return {"none": (), "both": ("input", "output")}.get(self.elmo, (self.elmo,))

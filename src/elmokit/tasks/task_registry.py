@@ -18,10 +18,11 @@ from elmokit.errors import InputError
 from elmokit.files import TextFile
 from elmokit.tasks.bilstm import BiLSTMEncoder
 from elmokit.tasks.datasets.example_records import Tokenize, Words
-from elmokit.tasks.metrics import PrecisionRecall, accuracy, score_labels
+from elmokit.tasks.datasets.lines import check_not_empty
+from elmokit.tasks.metrics import Scores, accuracy, score_labels
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.text_io import TextFormat, words_by
 from elmokit.tasks.word_features import WordFeatures
+from elmokit.tokenizers import get_tokenizer
 
 Example = Any  # a record of tasks/datasets/example_records.py
 Prediction = Any  # what a head predicts for an example
@@ -47,6 +48,20 @@ class Head(nn.Module):
         """The prediction for each example; labels that the examples have are ignored."""
         raise NotImplementedError
 
+    def make_encoder(self, *, extra: int = 0) -> int:
+        """The usual encoder, of features and `extra` numbers a word; the size of its output.
+
+        The size includes ELMo's layers, which `encode` adds.
+        """
+        settings = self.features.settings
+        self.encoder = BiLSTMEncoder(
+            self.features.dim + extra,
+            settings.hidden_size,
+            num_layers=settings.num_layers,
+            dropout=settings.dropout,
+        )
+        return self.encoder.dim + self.features.output_dim
+
     def encode(self, sentences: Sequence[Words]) -> tuple[Tensor, Tensor]:
         """The encoder's output with ELMo's layers, (sentences, steps, dim), and the mask."""
         features = self.features(sentences)
@@ -54,7 +69,6 @@ class Head(nn.Module):
         return self.features.add_to_output(hidden, features), features.mask
 
     def label_ids(self, labels: Iterable[str]) -> Tensor:
-        """The numbers of labels."""
         return torch.tensor([self._label_ids[label] for label in labels])
 
     def cross_entropy(self, scores: Tensor, labels: Iterable[str]) -> Tensor:
@@ -62,22 +76,47 @@ class Head(nn.Module):
         return F.cross_entropy(scores, self.label_ids(labels).to(scores.device))
 
 
+def sorted_labels(examples: Sequence[Any]) -> list[str]:
+    """The labels of examples that have one each."""
+    return sorted({example.label for example in examples})
+
+
+def _accuracy(examples: Sequence[Any], predictions: Sequence[str]) -> dict[str, float]:
+    return {"accuracy": accuracy([example.label for example in examples], predictions)}
+
+
+def _score_labels(examples: Sequence[Any], predictions: Sequence[str]) -> Scores:
+    return score_labels([example.label for example in examples], predictions)
+
+
+@dataclass(frozen=True)
+class TextFormat:
+    """How a task's input is written as text or as values, and its predictions as text."""
+
+    input_help: str  # what a line of input is, for help texts
+    parse: Callable[[Any, Tokenize], Any]  # a line, a list of words, a pair … -> an example
+    format: Callable[[Any, Any], str]  # an example and its prediction -> lines of text
+    result: Callable[[Any, Any], Any] = lambda _, prediction: prediction  # what `predict` returns
+    clean: Callable[[str], str] = str  # a line without mark-up that is no text
+
+
 @dataclass(frozen=True)
 class Task:
-    """A kind of supervised task: its files, its head, its metric, its text in and out."""
+    """A kind of supervised task: its files, its head, its metric, its text in and out.
+
+    By default, an example is one text and has one label.
+    """
 
     name: str
     description: str  # a line for help texts
     files: str  # the formats that it reads, for help texts
     read_file: Callable[[Path, Tokenize], Sequence[Example]]
     head: Callable[[WordFeatures, Sequence[str]], Head]
-    sentences: Callable[[Example], Sequence[Words]]
     text: TextFormat
-    score: Callable[[Sequence[Example], Sequence[Prediction]], Mapping[str, float]]  # main first
-    labels: Callable[[Sequence[Example]], list[str]] = lambda examples: []
-    score_by_label: (
-        Callable[[Sequence[Example], Sequence[Prediction]], Mapping[str, PrecisionRecall]] | None
-    ) = None
+    sentences: Callable[[Example], Sequence[Words]] = lambda example: (example.words,)
+    labels: Callable[[Sequence[Example]], list[str]] = sorted_labels
+    score: Callable[..., Mapping[str, float]] = _accuracy  # of examples, predictions; main first
+    score_by_label: Callable[..., Scores] | None = _score_labels
     settings: TaskSettings = field(default_factory=TaskSettings)
     unused_settings: frozenset[str] = frozenset({"crf"})
     tokenizer: str = ""  # of the raw text in its files; empty if they hold words
@@ -86,22 +125,21 @@ class Task:
     max_words: int | None = None  # of an example, for heads whose memory grows with their square
     revision: int = 6  # to be raised if the head is trained in another way: old runs do not resume
 
-    def read(self, path: Path, *, tokenizer: str = "") -> Sequence[Example]:
-        """The examples of a file; raw text is tokenized as usual for the task, or as given."""
-        examples = self.read_file(path, words_by(tokenizer or self.tokenizer or "spaces"))
-        try:
-            self.check_lengths(examples)
-        except InputError as error:
-            raise InputError(f"{TextFile(str(path)).name}: {error}") from None
-        return examples
-
-    def examples(
+    def read(
         self, source: str | Path | Sequence[Example], *, tokenizer: str = ""
     ) -> Sequence[Example]:
-        """The examples of a file, or those that are given."""
-        if isinstance(source, str | Path):
-            return self.read(Path(source), tokenizer=tokenizer)
-        return source
+        """The examples of a file, or those that are given.
+
+        Raw text is tokenized as usual for the task, or as given.
+        """
+        if not isinstance(source, str | Path):
+            return source
+        examples = self.read_file(Path(source), words_by(tokenizer or self.tokenizer or "spaces"))
+        try:
+            self.check_lengths(check_not_empty(examples, source, self.files))
+        except InputError as error:
+            raise InputError(f"{TextFile(str(source)).name}: {error}") from None
+        return examples
 
     def label_types(self, labels: Iterable[str]) -> set[str]:
         """The distinct labels, those of spans without their prefixes."""
@@ -128,7 +166,6 @@ class Task:
         return max(map(len, self.sentences(example)))
 
     def all_sentences(self, examples: Iterable[Example]) -> list[Words]:
-        """The sentences of all examples."""
         return [words for example in examples for words in self.sentences(example)]
 
 
@@ -145,31 +182,48 @@ def get_task(name: str) -> Task:
     return TASKS[name]
 
 
-def sorted_labels(examples: Sequence[Any]) -> list[str]:
-    """The labels of examples that have one each."""
-    return sorted({example.label for example in examples})
+def words_by(tokenizer: str) -> Tokenize:
+    """A function from a raw text to its words, those of all its sentences."""
+
+    def tokenize(text: str) -> list[str]:
+        chosen = get_tokenizer(tokenizer)
+        sentences = chosen.split_sentences(text)
+        return [word for sentence in sentences for word in chosen.tokenize(sentence)]
+
+    return tokenize
+
+
+def parse_words(value: Any, tokenize: Tokenize) -> Words:
+    """The words of a string, which is tokenized, or of a list of words."""
+    if isinstance(value, str):
+        words = tuple(tokenize(value))
+        if not words:
+            raise InputError(f"{value[:60]!r}: no words in it; leave out empty lines")
+        return words
+    words = tuple(value) if isinstance(value, list | tuple) else ()
+    if not words or not all(isinstance(word, str) and word for word in words):
+        raise InputError(f"{str(value)[:60]!r}: expected a string or a list of words")
+    return words
+
+
+def parse_two(value: Any, names: tuple[str, str]) -> tuple[Any, Any]:
+    """The two parts of a line with a tab, of a pair, or of a mapping with those names."""
+    if isinstance(value, str):
+        parts = value.split("\t")
+        if len(parts) == 2:
+            return parts[0], parts[1]
+        expected = f"a {names[0]}, a tab and a {names[1]}"
+        raise InputError(f"{value[:60]!r}: {len(parts) - 1} tabs, expected {expected}")
+    if isinstance(value, Mapping) and {*value} == {*names}:
+        return value[names[0]], value[names[1]]
+    if isinstance(value, list | tuple) and len(value) == 2:
+        return value[0], value[1]
+    raise InputError(f"{str(value)[:60]!r}: expected a pair ({names[0]}, {names[1]})")
 
 
 def sorted_tags(examples: Sequence[Any]) -> list[str]:
     """The tags of examples that have one for each word."""
     return sorted({tag for example in examples for tag in example.tags})
-
-
-def label_accuracy(examples: Sequence[Any], predictions: Sequence[str]) -> dict[str, float]:
-    """The accuracy on examples that have one label each."""
-    return {"accuracy": accuracy([example.label for example in examples], predictions)}
-
-
-def scores_of_labels(
-    examples: Sequence[Any], predictions: Sequence[str]
-) -> dict[str, PrecisionRecall]:
-    """The score of each label of examples that have one each."""
-    return score_labels([example.label for example in examples], predictions)
-
-
-def own_words(example: Any) -> tuple[Words, ...]:
-    """The sentences of an example that is one sentence or text."""
-    return (example.words,)
 
 
 import_module("elmokit.tasks.heads")  # last: the heads import this module

@@ -19,6 +19,7 @@ from elmokit.atomic import (
     write_atomically,
     write_checkpoint,
 )
+from elmokit.batching import minibatches
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError, NumericError, OutputError
 from elmokit.formats.pretrained import Pretrained
@@ -27,13 +28,7 @@ from elmokit.model_config import make_record
 from elmokit.progress import Progress
 from elmokit.tasks.cached_layers import CachedLayers
 from elmokit.tasks.datasets.example_records import GapExample, Words
-from elmokit.tasks.legacy_0_1 import (
-    digest_of_example,
-    digest_of_settings,
-    digest_of_task,
-    rename_weights,
-)
-from elmokit.tasks.minibatches import minibatches
+from elmokit.tasks.legacy_0_1 import digest_of_example, digest_of_settings, rename_weights
 from elmokit.tasks.saved_model import (
     TASK_FILE,
     TaskModel,
@@ -45,7 +40,7 @@ from elmokit.tasks.saved_model import (
 )
 from elmokit.tasks.settings import TaskSettings
 from elmokit.tasks.task_registry import Head, Task, get_task
-from elmokit.tasks.vocab import WordVocabulary, check_word_vectors, read_word_vectors
+from elmokit.tasks.word_features import WordVocabulary, check_word_vectors, read_word_vectors
 from elmokit.threads import find_device, using_threads
 
 CHECKPOINT_FILE = "checkpoint.pt"
@@ -80,48 +75,36 @@ def train_task(
     is started again resumes after its last full epoch and ends, on a CPU, with the same weights.
 
     Example:
-        elmokit.train_task("ner", "train.conll", "dev.conll", "ner", model=elmokit.load(),
-                           settings={"elmo": "both", "epochs": 10})
+        settings = {"epochs": 2, "hidden_size": 16}
+        elmokit.train_task("ner", "train.conll", "dev.conll", "ner", settings=settings, model=model)
     """
     task = get_task(task) if isinstance(task, str) else task
-    settings = _settings_of(task, settings)
-    train, dev = (task.examples(part, tokenizer=settings.tokenizer) for part in (train, dev))
-    out = Path(out)
-    if settings.elmo == "none":
-        model = None
-    elif model is None:
-        raise InputError(
-            f"elmo is {settings.elmo!r}, but no biLM is given; pass model=elmokit.load(), or set "
-            "elmo to 'none'"
-        )
+    if not isinstance(settings, TaskSettings):
+        values = {**vars(task.settings), **(settings or {})}
+        settings = make_record(values, TaskSettings, f"the settings of {task.name}")
+    train, dev = (task.read(part, tokenizer=settings.tokenizer) for part in (train, dev))
+    out, device = Path(out), find_device(device)
+    model = _model_to_use(model, settings)
     check_run(task, train, dev, out, settings=settings, model=model)
-    device = find_device(device)
-    if model is not None:
-        _check_mode(model)
-        if settings.finetune:
-            model = _copy(model)  # the caller's biLM stays as it is
+    if model is not None and settings.finetune:  # a copy: the caller's biLM stays as it is
+        bilm = copy.deepcopy(model.bilm).requires_grad_(True)
+        model = Embedder(Pretrained(LanguageModel(bilm), tokenizer=model.pretrained.tokenizer))
     _log_labels(task, train, dev, log)
     gpus = [device] if device.type == "cuda" else []
     work = ResumableDirectory(out, {}, manifest_name=None)  # the manifest is in task.json
     with work as directory, torch.random.fork_rng(gpus), using_threads(None):
         torch.manual_seed(settings.seed)
         head = _new_head(task, train, settings, model, layers).to(device)
-        optimizer = torch.optim.AdamW(
-            _parameter_groups(head),
-            lr=settings.learning_rate,
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
+        optimizer = _make_optimizer(head)
         checkpoint = _read_checkpoint(out, digest_of_run(task, settings, model, train, dev))
         if not checkpoint.epoch:
             checkpoint.write(out, head, optimizer)  # from now on the folder is this run's
-        if not checkpoint.is_over(settings):
+        elif not checkpoint.is_over(settings):
             checkpoint.restore(out, task, head, optimizer)
-            if checkpoint.epoch:
-                log(f"resuming after epoch {checkpoint.epoch}")
-            if head.features.frozen is not None:
-                sentences = task.all_sentences([*train, *dev])
-                head.features.frozen.add(sentences, show_progress_bar=None)
+            log(f"resuming after epoch {checkpoint.epoch}")
+        if head.features.frozen is not None and not checkpoint.is_over(settings):
+            sentences = task.all_sentences([*train, *dev])
+            head.features.frozen.add(sentences, show_progress_bar=None)
 
         while not checkpoint.is_over(settings):
             started = time.perf_counter()
@@ -146,7 +129,7 @@ def check_run(
     task: Task,
     train: Sequence[Any],
     dev: Sequence[Any],
-    out: str | Path,
+    out: Path,
     *,
     settings: TaskSettings,
     model: Embedder | None,
@@ -175,13 +158,11 @@ def check_run(
         check_word_vectors(Path(settings.word_vectors), settings.word_embedding_size)
     if model is not None:
         check_elmo(settings, model)
-    out = Path(out)
     if out.is_dir() and not (out / CHECKPOINT_FILE).exists():
         others = (path for path in out.iterdir() if not path.name.endswith(".unfinished"))
         if (other := next(others, None)) is not None:
-            raise OutputError(
-                f"{out}: holds {other.name}, but no checkpoint of a run; name a new folder"
-            )
+            name = other.name
+            raise OutputError(f"{out}: holds {name}, but no checkpoint of a run; name a new folder")
     elif out.exists() and not out.is_dir():
         raise OutputError(f"{out}: is a file, expected a directory; name another one")
     if (record := read_task_record(out)) is None:
@@ -212,9 +193,6 @@ class Checkpoint:
     def restore(
         self, folder: Path, task: Task, head: Head, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Load the weights and the optimizer's state."""
-        if not self.epoch:
-            return
         try:
             head.load_state_dict(rename_weights(task.name, head.state_dict(), self.weights))
         except RuntimeError:
@@ -227,7 +205,6 @@ class Checkpoint:
                 group["rate_factor"] = group.pop("pace")
 
     def write(self, folder: Path, head: Head, optimizer: torch.optim.Optimizer) -> None:
-        """Replace the checkpoint in the folder."""
         now = replace(self, weights=head.state_dict(), optimizer=optimizer.state_dict())
         write_checkpoint(vars(now), folder / CHECKPOINT_FILE)
 
@@ -244,7 +221,6 @@ class Checkpoint:
 
     @property
     def is_best(self) -> bool:
-        """Whether the last epoch was the best."""
         return self.best_epoch == self.epoch
 
     def is_over(self, settings: TaskSettings) -> bool:
@@ -262,7 +238,8 @@ def digest_of_run(
 ) -> str:
     """The same digest for the same task, settings, biLM and examples."""
     bilm = () if model is None else (model.pretrained.fingerprint(), model.pretrained.tokenizer)
-    run = task.revision, digest_of_task(task.name), bilm, digest_of_settings(settings)
+    name, values = digest_of_settings(task.name, settings)
+    run = task.revision, name, bilm, values
     digest = hashlib.sha256(repr(run).encode())
     if settings.word_vectors:
         digest.update(Path(settings.word_vectors).read_bytes())
@@ -284,14 +261,15 @@ def _read_checkpoint(out: Path, digest: str) -> Checkpoint:
     return checkpoint
 
 
-def _settings_of(task: Task, settings: TaskSettings | Mapping[str, Any] | None) -> TaskSettings:
-    if isinstance(settings, TaskSettings):
-        return settings
-    values = {**vars(task.settings), **(settings or {})}
-    return make_record(values, TaskSettings, f"the settings of {task.name}")
-
-
-def _check_mode(model: Embedder) -> None:
+def _model_to_use(model: Embedder | None, settings: TaskSettings) -> Embedder | None:
+    """The biLM that is given, if it is needed and fit for training; none for a baseline."""
+    if settings.elmo == "none":
+        return None
+    if model is None:
+        raise InputError(
+            f"elmo is {settings.elmo!r}, but no biLM is given; pass model=elmokit.load(), or set "
+            "elmo to 'none'"
+        )
     if model.state_mode != "zero":
         raise InputError(
             f"the biLM's state is {model.state_mode!r}, expected 'zero', as examples are "
@@ -302,14 +280,11 @@ def _check_mode(model: Embedder) -> None:
             f"the biLM's precision is {model.precision!r}, expected 'float32', as a trained head "
             "uses it"
         )
+    return model
 
 
 def _train_epoch(
-    head: Head,
-    optimizer: torch.optim.Optimizer,
-    task: Task,
-    train: Sequence[Any],
-    epoch: int,
+    head: Head, optimizer: torch.optim.Optimizer, task: Task, train: Sequence[Any], epoch: int
 ) -> float:
     """Train on every example once, with a falling learning rate; the mean loss of a batch."""
     settings = head.features.settings
@@ -340,8 +315,9 @@ def _train_epoch(
     return sum(losses) / len(losses)
 
 
-def _parameter_groups(head: Head) -> list[dict[str, Any]]:
-    """The trained parameters, grouped by the factor of their learning rate."""
+def _make_optimizer(head: Head) -> torch.optim.Optimizer:
+    """An optimizer of the trained parameters, grouped by the factor of their learning rate."""
+    settings = head.features.settings
     groups: dict[float, list[torch.nn.Parameter]] = {
         1.0: [], _LAYER_WEIGHTS_FACTOR: [], _BILM_FACTOR: [],
     }  # fmt: skip
@@ -351,7 +327,12 @@ def _parameter_groups(head: Head) -> list[dict[str, Any]]:
             is_bilm = name.startswith("features.bilm.")
             factor = _LAYER_WEIGHTS_FACTOR if is_mix else _BILM_FACTOR if is_bilm else 1.0
             groups[factor].append(parameter)
-    return [{"params": group, "rate_factor": factor} for factor, group in groups.items() if group]
+    return torch.optim.AdamW(
+        [{"params": group, "rate_factor": factor} for factor, group in groups.items() if group],
+        lr=settings.learning_rate,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
 
 
 def _new_head(
@@ -366,14 +347,12 @@ def _new_head(
     words, vectors = read_word_vectors(Path(file), size) if file else ([], None)
     sentences = [*dict.fromkeys(task.all_sentences(train))]  # each once, whatever its examples
     vocabulary = WordVocabulary.from_sentences(sentences, pretrained=words)
-    labels = task.labels(train)
     head = make_head(
-        task, settings, vocabulary=vocabulary, labels=labels, model=model, layers=layers
+        task, settings, vocabulary=vocabulary, labels=task.labels(train), model=model, layers=layers
     )
-    if model is not None:
-        assert head.features.preprocess is not None
+    if model is not None and (preprocess := head.features.preprocess) is not None:
         sample = _sample(sentences, settings.seed)
-        prepared = [words for text in sample for words in head.features.preprocess(text)]
+        prepared = [words for text in sample for words in preprocess(text)]
         numbers = settings.layers or range(model.num_layers)
         head.features.fit_normalizer(model.embed(prepared, layers=numbers))
     if vectors is not None:
@@ -387,12 +366,6 @@ def _sample(texts: Sequence[Words], seed: int) -> list[Words]:
     words = np.cumsum([len(texts[number]) for number in numbers])
     count = max(1, int((words <= _NORMALIZER_WORDS).sum()))
     return [texts[number] for number in numbers[:count]]
-
-
-def _copy(model: Embedder) -> Embedder:
-    """A copy of the biLM with all its parameters trainable."""
-    bilm = copy.deepcopy(model.bilm).requires_grad_(True)
-    return Embedder(Pretrained(LanguageModel(bilm, None), tokenizer=model.pretrained.tokenizer))
 
 
 def _log_epoch(

@@ -1,10 +1,16 @@
 """Features of words for the heads: embeddings, characters, and ELMo's weighted layers.
 
-ELMo is added to the input of a head's encoder, to its output, or to both.
+ELMo is added to the input of a head's encoder, to its output, or to both. The vocabulary of word
+embeddings and the files of pretrained word vectors are here too.
 """
 
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
+from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +21,8 @@ from torch import Tensor, nn
 
 from elmokit.batching import Batch, index_words
 from elmokit.character_ids import CharacterIndexer
+from elmokit.errors import FormatError, InputError
+from elmokit.files import TextFile
 from elmokit.model.bilm import BiLM
 from elmokit.model.char_cnn import CharacterEncoder
 from elmokit.model.scalar_mix import ScalarMix
@@ -23,7 +31,12 @@ from elmokit.tasks.bilstm import layer_norm, variational_dropout
 from elmokit.tasks.cached_layers import CachedLayers, Preprocessor
 from elmokit.tasks.datasets.example_records import Words
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.vocab import PADDING, UNKNOWN, WordVocabulary
+from elmokit.tokenizers import STRAIGHT_QUOTES
+
+Vector = npt.NDArray[np.float32]
+
+PADDING, UNKNOWN = 0, 1
+_SPECIAL_ROWS = 2
 
 # A word of n occurrences is trained as unknown in this of this + n cases (Kiperwasser and Goldberg
 # 2016), so that the unknown word's vector is trained, and rare words rely on spelling and context.
@@ -57,7 +70,7 @@ class WordFeatures(nn.Module):
 
     def __init__(
         self,
-        vocabulary: WordVocabulary,
+        vocabulary: "WordVocabulary",
         settings: TaskSettings,
         *,
         frozen: CachedLayers | None = None,
@@ -87,16 +100,18 @@ class WordFeatures(nn.Module):
             self.char_encoder = CharacterEncoder(config, 3 * settings.character_filters)
             self.register_buffer("char_mean", torch.zeros(3 * settings.character_filters))
             self.register_buffer("char_std", torch.ones(3 * settings.character_filters))
-        self.layers, self.elmo_dim = self._elmo_shape()
+        self.layers: tuple[int, ...] = ()  # those that are weighted
+        self.elmo_dim = 0
+        if frozen is not None:
+            self.layers, self.elmo_dim = frozen.layers, frozen.dim
+        elif bilm is not None:
+            self.layers = settings.layers or tuple(range(bilm.config.num_layers + 1))
+            self.elmo_dim = bilm.config.output_size
         count = len(self.layers)
         self.register_buffer("layer_mean", torch.zeros(count, self.elmo_dim))
         self.register_buffer("layer_std", torch.ones(count, self.elmo_dim))
-        mixes = {
-            name: ScalarMix(count, l2=settings.l2, scale=_INITIAL_SCALE)
-            for name, used in (("input", settings.at_input), ("output", settings.at_output))
-            if used
-        }
-        self.scalar_mixes = nn.ModuleDict(mixes)
+        mix = partial(ScalarMix, count, l2=settings.l2, scale=_INITIAL_SCALE)
+        self.scalar_mixes = nn.ModuleDict({name: mix() for name in settings.elmo_positions})
 
     @property
     def dim(self) -> int:
@@ -163,18 +178,12 @@ class WordFeatures(nn.Module):
 
     def penalty(self) -> Tensor:
         """The L2 penalty λ‖w‖² on the layer weights, for the loss."""
-        penalties = [
-            mix.penalty() for mix in self.scalar_mixes.values() if isinstance(mix, ScalarMix)
-        ]
+        penalties = [mix.penalty() for mix in self._mixes().values()]
         return torch.stack(penalties).sum() if penalties else torch.zeros(())
 
     def layer_weights(self) -> dict[str, list[float]]:
         """For the input and the output, the softmax-normalized weight of each of the `layers`."""
-        return {
-            name: mix.layer_weights.tolist()
-            for name, mix in self.scalar_mixes.items()
-            if isinstance(mix, ScalarMix)
-        }
+        return {name: mix.layer_weights.tolist() for name, mix in self._mixes().items()}
 
     def init_embeddings(self, words: Sequence[str], vectors: Tensor) -> None:
         """Start from pretrained vectors; those of the training text's words may be trained."""
@@ -200,18 +209,12 @@ class WordFeatures(nn.Module):
             self.layer_mean[number] = torch.from_numpy(values.mean(0))
             self.layer_std[number] = torch.from_numpy(np.sqrt(variance + floor))
 
+    def _mixes(self) -> dict[str, ScalarMix]:
+        return {n: mix for n, mix in self.scalar_mixes.items() if isinstance(mix, ScalarMix)}
+
     @property
     def _device(self) -> torch.device:
         return next(self.parameters()).device
-
-    def _elmo_shape(self) -> tuple[tuple[int, ...], int]:
-        """The numbers of the layers that are weighted, and the size of their vectors."""
-        if self.frozen is not None:
-            return self.frozen.layers, self.frozen.dim
-        if self.bilm is not None:
-            every = tuple(range(self.bilm.config.num_layers + 1))
-            return self.settings.layers or every, self.bilm.config.output_size
-        return (), 0
 
     def _embed(self, rows: Tensor) -> Tensor:  # (sentences, steps) -> (…, word_embedding_size)
         """The trained embeddings of rows, and the fixed vectors of others."""
@@ -226,21 +229,20 @@ class WordFeatures(nn.Module):
     def _normalized_layers(self, sentences: Sequence[Words]) -> Tensor | None:
         if not self.scalar_mixes:
             return None
-        raw = self._raw_layers(sentences)
+        frozen = self.frozen
+        raw = self._run_bilm(sentences) if frozen is None else frozen(sentences).to(self._device)
         return (raw - self.layer_mean[:, None, None]) / self.layer_std[:, None, None]
 
-    def _raw_layers(self, sentences: Sequence[Words]) -> Tensor:
-        if self.frozen is not None:
-            return self.frozen(sentences).to(self._device)
+    def _run_bilm(self, sentences: Sequence[Words]) -> Tensor:
+        """The layers of a biLM that is fine-tuned, (layers, sentences, steps, dim)."""
         assert self.bilm is not None
         assert self.preprocess is not None
         assert self.bilm.config.characters is not None
         indexer = CharacterIndexer(self.bilm.config.characters.max_characters)
         prepared = [self.preprocess(text) for text in sentences]
         batch = Batch.from_sentences([*chain.from_iterable(prepared)], indexer).to(self._device)
-        layers, _ = self.bilm.run_lstms(
-            self.bilm.encode(batch.chars), batch.words, layers=self.layers
-        )
+        types = self.bilm.encode(batch.chars)
+        layers, _ = self.bilm.run_lstms(types, batch.words, layers=self.layers)
         layers = self.bilm.align(layers, self.layers)
         # Without the boundaries of sentences: (words, layers, dim) of each sentence.
         outputs = iter(layers[:, :, 1:-1].permute(1, 2, 0, 3))
@@ -251,8 +253,8 @@ class WordFeatures(nn.Module):
         """The weighted sum of layers for the input or the output, 0 at padding."""
         if name not in self.scalar_mixes or layers is None:
             return None
-        mixed: Tensor = self.scalar_mixes[name](layers, mask) * mask[..., None]
-        return mixed
+        mixed: Tensor = self.scalar_mixes[name](layers, mask)
+        return mixed * mask[..., None]
 
     def _character_features(self, sentences: Sequence[Words]) -> Tensor:
         """Features of each word's characters, (sentences, steps, dim); each word type once."""
@@ -274,3 +276,111 @@ class WordFeatures(nn.Module):
         # Not in place: with two texts a batch, this runs twice before the backward pass.
         self.char_mean = self.char_mean.lerp(features.mean(0), momentum)
         self.char_std = self.char_std.lerp(deviation, momentum)
+
+
+class WordVocabulary:
+    """The row of each word in a table of embeddings, regardless of case and shape of quotes.
+
+    Row 0 is padding, row 1 any unknown word. The first `num_trained` rows are the words of the
+    training text, whose embeddings are trained; without it all are. `counts` are the words'
+    frequencies there, infinite if not given.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        counts: Mapping[str, int] = MappingProxyType({}),
+        *,
+        num_trained: int | None = None,
+    ) -> None:
+        self.words = list(words)
+        self.num_trained = len(self) if num_trained is None else num_trained
+        self._rows = {word: row for row, word in enumerate(words, _SPECIAL_ROWS)}
+        own = [counts.get(word, math.inf) for word in words]
+        self.counts = torch.tensor([math.inf] * _SPECIAL_ROWS + own)
+
+    @classmethod
+    def from_sentences(
+        cls, sentences: Iterable[Sequence[str]], *, pretrained: Iterable[str] = ()
+    ) -> "WordVocabulary":
+        """The words that occur twice, or once if they have pretrained vectors; then all of those.
+
+        The words of the sentences come first, the commonest at the top.
+        """
+        counts = Counter(normalize_word(word) for words in sentences for word in words)
+        others = dict.fromkeys(map(normalize_word, pretrained))
+        own = [word for word, count in counts.most_common() if count > 1 or word in others]
+        rest = [word for word in others if word not in counts]
+        return cls([*own, *rest], counts, num_trained=len(own) + _SPECIAL_ROWS)
+
+    def __len__(self) -> int:
+        return len(self.words) + _SPECIAL_ROWS
+
+    def rows(self, sentences: Sequence[Sequence[str]]) -> Tensor:
+        """The row of each word, (sentences, steps)."""
+        rows = [
+            torch.tensor(
+                [self._rows.get(normalize_word(word), UNKNOWN) for word in words], dtype=torch.long
+            )
+            for words in sentences
+        ]
+        return nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PADDING)
+
+
+def normalize_word(word: str) -> str:
+    """A word in lower case with straight quotes: all spellings of one row."""
+    return word.lower().translate(STRAIGHT_QUOTES)
+
+
+def read_word_vectors(path: Path, dim: int) -> tuple[list[str], Tensor]:
+    """The words of a file of word vectors, in its order, and their vectors, (words, dim).
+
+    Of words that differ only in case or shape of quotes, the first counts.
+    """
+    vectors: dict[str, Vector] = {}
+    for word, vector in _word_vectors(path, dim):
+        vectors.setdefault(normalize_word(word), vector)
+    return [*vectors], torch.from_numpy(np.stack([*vectors.values()]))
+
+
+def check_word_vectors(path: Path, dim: int) -> None:
+    """Refuse a file whose first vector does not have `dim` numbers."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such file, expected word vectors")
+    next(_word_vectors(path, dim))
+
+
+def _word_vectors(path: Path, expected_dim: int) -> Iterator[tuple[str, Vector]]:
+    """The words and vectors of a file, of which there is at least one.
+
+    One word and its numbers a line, as GloVe writes them, and word2vec after a line of sizes.
+    """
+    dim = 0
+    with TextFile(str(path)).open() as file:
+        for number, raw in enumerate(file, 1):
+            line = raw.decode("utf-8", "replace").rstrip("\r\n ")  # some files mix encodings
+            if number == 1:
+                line = line.removeprefix("\ufeff")
+            parts = line.rsplit(" ", dim) if dim else line.split(" ")  # a word may hold spaces
+            if number == 1 and len(parts) == 2:
+                continue
+            dim = dim or len(parts) - 1
+            if len(parts) - 1 != dim or dim < 2:
+                raise FormatError(
+                    f"{path}, line {number}: {len(parts) - 1} numbers, expected {max(dim, 2)}; a "
+                    "file of word vectors has a word and its numbers a line"
+                )
+            try:
+                vector = np.array(parts[1:], np.float32)
+            except ValueError:
+                raise FormatError(f"{path}, line {number}: not all numbers after a word") from None
+            if not np.isfinite(vector).all():
+                raise FormatError(f"{path}, line {number}: a vector that is not finite; remove it")
+            if dim != expected_dim:
+                raise InputError(
+                    f"{path}: vectors of {dim} numbers, but word_embedding_size is "
+                    f"{expected_dim}; set word_embedding_size to {dim}"
+                )
+            yield parts[0], vector
+    if not dim:
+        raise FormatError(f"{path}: empty, expected a word and its numbers a line")

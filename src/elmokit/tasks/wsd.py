@@ -6,6 +6,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from zipfile import BadZipFile
@@ -55,25 +56,21 @@ def evaluate_wsd(
     if not instances:
         raise InputError("no instance is given; a file with tagged words is needed")
     predicted = sense_vectors.predict(sentences, frequency_weight=frequency_weight)
-    num_layers = len(predicted[0])
-
-    def first_sense(instance: SenseInstance) -> str | None:
-        return first_senses.get(entry_of(instance))
 
     def accuracy(keys: Iterable[str | None]) -> float:
-        correct = (key in i.keys for key, i in zip(keys, instances, strict=True))
+        """The accuracy of senses; where a word has none, its first sense is taken."""
+        correct = (
+            (key or first_senses.get(entry_of(instance))) in instance.keys
+            for key, instance in zip(keys, instances, strict=True)
+        )
         return sum(correct) / len(instances)
 
-    with_fallback = [
-        [key or first_sense(instance) for key in by_layer]
-        for by_layer, instance in zip(predicted, instances, strict=True)
-    ]
     return WSDScores(
         len(instances),
         sum(by_layer[0] is None for by_layer in predicted),
-        accuracy(map(first_sense, instances)),
-        accuracy(sense_vectors.most_frequent(i) or first_sense(i) for i in instances),
-        [accuracy(by_layer[layer] for by_layer in with_fallback) for layer in range(num_layers)],
+        accuracy([None] * len(instances)),
+        accuracy(map(sense_vectors.most_frequent, instances)),
+        [accuracy(keys) for keys in zip(*predicted, strict=True)],
     )
 
 
@@ -164,17 +161,12 @@ class SenseVectors:
                 progress.advance(len(chunk), words=words)
 
     def _save(self, cache: Path, sentences: Sequence[SenseTaggedSentence]) -> None:
-        senses = [
-            [*entry, key, row] for entry, rows in self._rows.items() for key, row in rows.items()
-        ]
+        rows = self._rows
+        senses = json.dumps([[*entry, key, n] for entry in rows for key, n in rows[entry].items()])
+        write = partial(np.savez, sums=self._sums, counts=self._counts, senses=senses)
         try:
             cache.mkdir(parents=True, exist_ok=True)
-            write_atomically(
-                self._cache_file(cache, sentences),
-                lambda file: np.savez(
-                    file, sums=self._sums, counts=self._counts, senses=json.dumps(senses)
-                ),
-            )
+            write_atomically(self._cache_file(cache, sentences), write)
         except OSError as error:
             raise OutputError(
                 f"{cache}: sense vectors cannot be kept there ({error.strerror}); make room or "

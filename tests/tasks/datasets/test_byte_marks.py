@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from elmokit.tasks.datasets.columns import read_columns, read_conllu
-from elmokit.tasks.datasets.coreference import read_conll2012, read_gap
-from elmokit.tasks.datasets.propbank import read_propbank
+from elmokit.tasks.datasets.columns import read_columns, read_conllu, read_propbank
+from elmokit.tasks.datasets.coreference import read_coreference
 from elmokit.tasks.datasets.senses import read_raganato, read_semcor
 from elmokit.tasks.datasets.squad import read_squad
 from elmokit.tasks.datasets.text_tables import read_labelled, read_pairs, read_trees
@@ -14,6 +13,7 @@ from elmokit.tasks.datasets.text_tables import read_labelled, read_pairs, read_t
 ANSWER = {"text": "Oslo", "answer_start": 6}
 QUESTION = {"id": "1", "question": "Where?", "answers": [ANSWER]}
 SQUAD = {"data": [{"paragraphs": [{"context": "It is Oslo", "qas": [QUESTION]}]}]}
+DOCUMENT = "#begin document (a); part 0\na\t0\t0\tI\t(0)\n\n#end document\n"
 GAP = """ID|Text|Pronoun|Pronoun-offset|A|A-offset|A-coref|B|B-offset|B-coref|URL
 1|Ann met Bo . She left .|She|13|Ann|0|TRUE|Bo|8|FALSE|x
 """
@@ -43,8 +43,8 @@ RAGANATO = """<corpus>
         (lambda path: read_labelled(path, str.split), ["pos\tIt works\nneg\tNo\n"]),
         (lambda path: read_pairs(path, str.split), ["a man\ta cat\t2\nno\tyes\t0\n"]),
         (lambda path: read_squad(path, str.split), [json.dumps(SQUAD, indent=1)]),
-        (read_conll2012, ["#begin document (a); part 0\na\t0\t0\tI\t(0)\n\n#end document\n"]),
-        (lambda path: read_gap(path, str.split), [GAP.replace("|", "\t")]),
+        (lambda path: read_coreference(path, str.split), [DOCUMENT]),
+        (lambda path: read_coreference(path, str.split), [GAP.replace("|", "\t")]),
         (lambda path: [*read_semcor(path)], [SEMCOR]),
         (read_raganato, [RAGANATO, "t art%1:06:00::\n"]),
     ],

@@ -55,7 +55,6 @@ def test_the_log_says_how_many_were_widened(write, caplog):
         ('{"data": ' + "1" * 5000 + "}", "not JSON"),
         ('{"data":\n[', "line 2: not JSON"),
         ("[]", "the file has no 'data' that is a list"),
-        ('{"data": []}', "holds no example"),
         ('{"data": [{}]}', "article 1 has no 'paragraphs'"),
         (squad(), "question q1 has no answer, expected one or more as in SQuAD 1.1"),
         (squad(("\ud83d", 0), context="\ud83d."), "'context' has half of a surrogate pair"),

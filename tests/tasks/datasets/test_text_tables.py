@@ -2,7 +2,7 @@ import pytest
 
 from elmokit.errors import FormatError
 from elmokit.tasks.datasets.example_records import LabelledText, TextPair
-from elmokit.tasks.datasets.text_tables import read_labelled, read_pairs
+from elmokit.tasks.datasets.text_tables import read_labelled, read_pairs, read_trees
 from elmokit.tokenizers import get_tokenizer
 
 
@@ -22,7 +22,6 @@ def test_texts_are_tokenized_as_asked(write):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "holds no example"),
         ("pos fine\n", "line 1: 1 columns between tabs, expected 2"),
         ("pos\tfine\nneg\ta\tb\n", "line 2: 3 columns between tabs, expected 2"),
         ("\tfine\n", "line 1: no label"),
@@ -38,8 +37,6 @@ def test_a_pair_has_a_label(write):
     pair = TextPair(("a", "man"), ("a", "cat"), "2", ("a man", "a cat"))
     assert read_pairs(write("a man\ta cat\t2\n"), str.split) == [pair]
     assert read_pairs(write("a\ta\t-\na man\ta cat\t2\n"), str.split) == [pair]  # SNLI's "-"
-    with pytest.raises(FormatError, match="holds no example"):
-        read_pairs(write("a man\ta cat\t-\n"), str.split)
     with pytest.raises(FormatError, match="line 1: 2 columns between tabs, expected 3"):
         read_pairs(write("a man\ta cat\n"), str.split)
 
@@ -60,3 +57,47 @@ def test_the_published_files_are_read_completely(labelled):
         assert examples(read_labelled, imdb_file, str.split) == imdb
         assert examples(read_labelled, chinese_file, characters) == chinese
         assert examples(read_pairs, f"entailment_snli/{part}.tsv.xz", str.split) == snli
+
+
+TREE = r"(3 (2 It) (4 (4 works) (2 -LRB-)))" + "\n\n" + r"(1 and\/or)" + "\n"
+
+
+def test_the_root_labels_the_sentence(write):
+    assert read_trees(write(TREE)) == [
+        LabelledText(
+            ("It", "works", "("),
+            "3",
+            phrases=((0, 0, "2"), (1, 2, "4"), (1, 1, "4"), (2, 2, "2")),
+        ),
+        LabelledText(("and/or",), "1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("(3 (2 It) (4 works)\n", "line 1: 1 brackets are not closed"),
+        ("(3 It)\n(3 It))\n", r"line 2: '\)' after the end of the tree"),
+        ("(3 It) (2 is)\n", r"line 1: '\(' after the end of the tree"),
+        ("It works\n", "line 1: 'It' before a tree"),
+        ("(5 It)\n", "line 1: label '5', expected one of 0, 1, 2, 3, 4"),
+        ("(3 )\n", "line 1: a phrase .* without a word"),
+        ("((2 It))\n", "line 1: a phrase without a label"),
+    ],
+)
+def test_a_malformed_tree_is_refused_with_its_line(text, message, write):
+    with pytest.raises(FormatError, match=message):
+        read_trees(write(text))
+
+
+def test_a_no_break_space_belongs_to_its_word(write):
+    assert read_trees(write("(2 (2 8\u00a01\\/2) (2 Women))"))[0].words == ("8\u00a01/2", "Women")
+
+
+def test_a_deep_tree_is_read(write):
+    assert read_trees(write("(1 " * 5000 + "a" + ")" * 5000))[0].words == ("a",)
+
+
+@pytest.mark.parametrize(("part", "sentences"), [("train", 8_544), ("dev", 1_101)])
+def test_the_published_trees_are_read_completely(part, sentences, labelled):
+    assert len(read_trees(labelled / f"sentiment_sst5/{part}.txt.xz")) == sentences

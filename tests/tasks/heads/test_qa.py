@@ -8,21 +8,17 @@ from task_examples import tiny_settings
 
 
 def test_words_of_both_texts_are_marked_in_each():
-    question_marks, context_marks = mark_shared_words(
-        [(("Who", "painted", "it", "?"), ("A", "painter", "painted", "it"))]
-    )
-    assert question_marks.tolist() == [[[0, 0], [1, 1], [1, 1], [0, 0]]]
-    assert context_marks.tolist() == [
-        [[0, 0], [0, 1], [1, 1], [1, 1]]
-    ]  # "painter" has the same stem only
+    question, context = ("Who", "painted", "it", "?"), ("A", "painter", "painted", "it")
+    marks = mark_shared_words([question, context], [context, question])
+    assert marks[0].tolist() == [[0, 0], [1, 1], [1, 1], [0, 0]]
+    assert marks[1].tolist() == [[0, 0], [0, 1], [1, 1], [1, 1]]  # "painter" has the same stem only
 
 
 def test_case_does_not_count_and_padding_is_not_marked():
-    question_marks, context_marks = mark_shared_words(
-        [(("OSLO",), ("Oslo", "lies")), (("Why", "not"), ("no",))]
-    )
-    assert question_marks.tolist() == [[[1, 1], [0, 0]], [[0, 0], [0, 0]]]
-    assert context_marks.tolist() == [[[1, 1], [0, 0]], [[0, 0], [0, 0]]]
+    questions, contexts = [("OSLO",), ("Why", "not")], [("Oslo", "lies"), ("no",)]
+    for texts, others in ((questions, contexts), (contexts, questions)):
+        marks = mark_shared_words(texts, others)
+        assert marks.tolist() == [[[1, 1], [0, 0]], [[0, 0], [0, 0]]]
 
 
 def test_words_that_training_did_not_have_are_found(tmp_path):

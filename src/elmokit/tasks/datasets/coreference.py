@@ -8,19 +8,15 @@ and end at it: `(3` opens a mention of cluster 3, `3)` closes the one opened las
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
 
 from elmokit.tasks.datasets.alignment import Offsets, align, words_overlapping
 from elmokit.tasks.datasets.example_records import Document, GapExample, Tokenize, Words
-from elmokit.tasks.datasets.lines import (
-    Line,
-    blocks_of,
-    check_not_empty,
-    numbered_lines,
-    parse_whole_number,
-)
+from elmokit.tasks.datasets.lines import File, Line, blocks_of, numbered_lines, parse_whole_number
 from elmokit.tokenizers import get_tokenizer, split_on_whitespace
+
+Clusters: TypeAlias = tuple[tuple[tuple[int, int], ...], ...]  # of mentions (first, last)
 
 _WORD, _MIN_COLUMNS = 3, 5
 _BEGIN = re.compile(r"#begin document \((?P<name>.*)\);(?: part (?P<part>[0-9]{1,9}))?\s*")
@@ -32,39 +28,17 @@ _GAP_COLUMNS = (
 _BOOLEANS = {"TRUE": True, "True": True, "FALSE": False, "False": False}
 
 
-def read_conll2012(path: str | Path, *, lines: Iterable[Line] | None = None) -> list[Document]:
-    """The documents of a file with all their clusters, those of a single mention too.
+def read_coreference(file: File, tokenize: Tokenize) -> list[Document] | list[GapExample]:
+    """The documents of a file in CoNLL-2012 columns, or the examples of one of GAP.
 
-    `lines` are the lines of the file, if they were read already.
+    Documents have all their clusters, those of a single mention too. The texts of GAP are tokenized
+    by `tokenize`; a pronoun or a name that does not begin and end at word boundaries is widened to
+    full words.
     """
-    documents = [*_documents(numbered_lines(path) if lines is None else lines)]
-    return check_not_empty(documents, path, "documents from #begin document to #end document")
-
-
-def read_gap(
-    path: str | Path, tokenize: Tokenize, *, lines: Iterable[Line] | None = None
-) -> list[GapExample]:
-    """The examples of a file of GAP, its texts tokenized by `tokenize`.
-
-    A pronoun or a name that does not begin and end at word boundaries is widened to full words.
-    `lines` are the lines of the file, if they were read already.
-    """
-    examples: dict[str, GapExample] = {}
-    for line in numbered_lines(path) if lines is None else lines:
-        row = line.text.split("\t")
-        if line.number == 1 and row != [*_GAP_COLUMNS]:
-            raise line.error(f"{line.text[:60]!r}, expected GAP's header: {' '.join(_GAP_COLUMNS)}")
-        if line.number > 1 and not line.blank:
-            example = _gap_example(line, row, tokenize)
-            if example.id in examples:
-                raise line.error(f"ID {example.id!r} is there twice, expected once")
-            examples[example.id] = example
-    return check_not_empty([*examples.values()], path, "the table of GAP")
-
-
-def is_gap(lines: Iterable[Line]) -> bool:
-    """Whether the first line is the header of GAP."""
-    return next((line.text.split("\t")[:2] == [*_GAP_COLUMNS[:2]] for line in lines), False)
+    lines = [*numbered_lines(file)]
+    if lines and lines[0].text.split("\t")[:2] == [*_GAP_COLUMNS[:2]]:
+        return _gap_examples(lines, tokenize)
+    return [*_documents(lines)]
 
 
 def tokenize_sentences(text: str, tokenize: Tokenize) -> tuple[Words, ...]:
@@ -75,31 +49,32 @@ def tokenize_sentences(text: str, tokenize: Tokenize) -> tuple[Words, ...]:
 
 
 def _documents(lines: Iterable[Line]) -> Iterator[Document]:
-    begin: Line | None = None
+    begin: tuple[Line, re.Match[str]] | None = None
     body: list[Line] = []
     for line in lines:
         if line.text.startswith("#begin document"):
             if begin is not None:
                 raise line.error("a document begins within one, expected #end document before it")
-            if not _BEGIN.fullmatch(line.text):
+            if (match := _BEGIN.fullmatch(line.text)) is None:
                 raise line.error(f"{line.text!r}, expected #begin document (NAME); part 000")
-            begin, body = line, []
+            begin, body = (line, match), []
         elif line.text.startswith("#end document"):
             if begin is None:
                 raise line.error("a document ends, but none has begun; is #begin document missing?")
-            yield _document(begin, body)
+            sentences, clusters = _sentences_and_clusters(body)
+            if not sentences:
+                raise begin[0].error("a document without a word, expected some; remove it")
+            yield Document(begin[1]["name"], int(begin[1]["part"] or 0), sentences, clusters)
             begin = None
         elif begin is not None:
             body.append(line)
         elif not line.blank and not line.text.startswith("#"):
             raise line.error(f"{line.text[:40]!r} in no document, expected #begin document first")
     if begin is not None:
-        raise begin.error("#end document is missing; was the file cut short?")
+        raise begin[0].error("#end document is missing; was the file cut short?")
 
 
-def _document(begin: Line, lines: Iterable[Line]) -> Document:
-    match = _BEGIN.fullmatch(begin.text)
-    assert match is not None
+def _sentences_and_clusters(lines: Iterable[Line]) -> tuple[tuple[Words, ...], Clusters]:
     sentences: list[Words] = []
     word_lines: list[tuple[Line, str]] = []  # of each word, with its last column
     for block in blocks_of(lines):
@@ -118,23 +93,18 @@ def _document(begin: Line, lines: Iterable[Line]) -> Document:
             words.append(row[_WORD])
             word_lines.append((line, row[-1]))
         sentences.append(tuple(words))
-    if not sentences:
-        raise begin.error("a document without a word, expected some; remove it")
-    return Document(match["name"], int(match["part"] or 0), tuple(sentences), _clusters(word_lines))
+    return tuple(sentences), _clusters(word_lines)
 
 
-def _clusters(word_lines: Iterable[tuple[Line, str]]) -> tuple[tuple[tuple[int, int], ...], ...]:
+def _clusters(word_lines: Iterable[tuple[Line, str]]) -> Clusters:
     """The clusters of mentions, sorted, from the last column of each word's line."""
     opened: dict[str, list[tuple[int, Line]]] = defaultdict(list)
-    clusters: dict[str, set[tuple[int, int]]] = defaultdict(set)
     cluster_of: dict[tuple[int, int], str] = {}
     for position, (line, cell) in enumerate(word_lines):
         for text in () if cell in ("", "-", "_") else cell.split("|"):
             match = _MENTION.fullmatch(text)
             if match is None or not (match["opens"] or match["closes"]):
-                raise line.error(
-                    f"mention {text!r}, expected (3, 3) or (3), with | between several"
-                )
+                raise line.error(f"mention {text!r}, expected (3, 3) or (3), | between several")
             open_mentions = opened[match["cluster"]]
             if match["opens"]:
                 open_mentions.append((position, line))
@@ -151,17 +121,34 @@ def _clusters(word_lines: Iterable[tuple[Line, str]]) -> tuple[tuple[tuple[int, 
                     f"words {mention[0]} to {position} are in cluster {cluster} and in "
                     f"{match['cluster']}, expected one; remove a mention"
                 )
-            clusters[cluster].add(mention)
     for cluster, open_mentions in opened.items():
         if open_mentions:
             raise open_mentions[-1][1].error(
                 f"a mention of cluster {cluster} is not closed in its document, expected "
                 f"{cluster}) after it"
             )
-    return tuple(sorted(tuple(sorted(mentions)) for mentions in clusters.values()))
+    clusters: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for mention, cluster in sorted(cluster_of.items()):
+        clusters[cluster].append(mention)
+    return tuple(sorted(map(tuple, clusters.values())))
 
 
-def _gap_example(line: Line, row: list[str], tokenize: Tokenize) -> GapExample:
+def _gap_examples(lines: Sequence[Line], tokenize: Tokenize) -> list[GapExample]:
+    if lines[0].text.split("\t") != [*_GAP_COLUMNS]:
+        expected = " ".join(_GAP_COLUMNS)
+        raise lines[0].error(f"{lines[0].text[:60]!r}, expected GAP's header: {expected}")
+    examples: dict[str, GapExample] = {}
+    for line in lines[1:]:
+        if not line.blank:
+            example = _gap_example(line, tokenize)
+            if example.id in examples:
+                raise line.error(f"ID {example.id!r} is there twice, expected once")
+            examples[example.id] = example
+    return [*examples.values()]
+
+
+def _gap_example(line: Line, tokenize: Tokenize) -> GapExample:
+    row = line.text.split("\t")
     if len(row) != len(_GAP_COLUMNS):
         raise line.error(f"{len(row)} columns between tabs, expected GAP's {len(_GAP_COLUMNS)}")
     cells = dict(zip(_GAP_COLUMNS, row, strict=True))
@@ -173,17 +160,14 @@ def _gap_example(line: Line, row: list[str], tokenize: Tokenize) -> GapExample:
             "the words of the text cannot be found in it again, expected the tokenizer to keep "
             "nearly all characters; use another one"
         )
-    is_a, is_b = (_boolean(line, cells, column) for column in ("A-coref", "B-coref"))
+    for column in ("A-coref", "B-coref"):
+        if cells[column] not in _BOOLEANS:
+            raise line.error(f"{column} {cells[column]!r}, expected TRUE or FALSE")
+    is_a, is_b = _BOOLEANS[cells["A-coref"]], _BOOLEANS[cells["B-coref"]]
     if is_a and is_b:
         raise line.error("A-coref and B-coref are both TRUE, expected one of them or none")
     pronoun, a, b = (_words_of(line, cells, column, offsets) for column in ("Pronoun", "A", "B"))
     return GapExample(cells["ID"], sentences, pronoun, a, b, is_a, is_b, cells["Pronoun"])
-
-
-def _boolean(line: Line, cells: dict[str, str], column: str) -> bool:
-    if cells[column] not in _BOOLEANS:
-        raise line.error(f"{column} {cells[column]!r}, expected TRUE or FALSE")
-    return _BOOLEANS[cells[column]]
 
 
 def _words_of(

@@ -4,12 +4,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeAlias, TypeVar
 
 from elmokit.errors import FormatError
 from elmokit.files import TextFile, read_lines
 
-_Example = TypeVar("_Example")
+Examples = TypeVar("Examples", bound=Sequence[object])
+File: TypeAlias = "str | Path | Iterable[Line]"  # a path, or lines that were read already
 
 
 class Line(NamedTuple):
@@ -29,11 +30,14 @@ class Line(NamedTuple):
         return not self.text.strip(" \t\r")
 
 
-def numbered_lines(path: str | Path) -> Iterator[Line]:
+def numbered_lines(file: File) -> Iterator[Line]:
     """The lines of a UTF-8 file, plain or packed by gzip, xz or Zstandard."""
-    file = TextFile(str(path))
-    with file.open() as opened:
-        yield from number_lines(opened, file.name)
+    if not isinstance(file, str | Path):
+        yield from file
+        return
+    text_file = TextFile(str(file))
+    with text_file.open() as opened:
+        yield from number_lines(opened, text_file.name)
 
 
 def number_lines(opened: Iterable[bytes], name: str) -> Iterator[Line]:
@@ -53,7 +57,7 @@ def blocks_of(lines: Iterable[Line], *, also: str | None = None) -> Iterator[lis
             yield [*block]
 
 
-def check_not_empty(examples: list[_Example], path: str | Path, expected: str) -> list[_Example]:
+def check_not_empty(examples: Examples, path: str | Path, expected: str) -> Examples:
     """The examples of a file; an error if there are none."""
     if not examples:
         raise FormatError(

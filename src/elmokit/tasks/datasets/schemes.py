@@ -19,6 +19,8 @@ from elmokit.tasks.datasets.example_records import Span
 Scheme = Literal["iob1", "iob2", "bioes", "bmes"]
 
 TAG_FORM = "O or one of B, I, M, E and S, a hyphen, a label"
+# The letters of a span's first, inner and last words, and of a span's only word.
+_LETTERS: dict[Scheme, str] = {"iob1": "IIII", "iob2": "BIIB", "bioes": "BIES", "bmes": "BMES"}
 
 
 def spans_of(tags: Sequence[str]) -> tuple[Span, ...]:
@@ -31,8 +33,10 @@ def spans_of(tags: Sequence[str]) -> tuple[Span, ...]:
     """
     spans = []
     first, previous_letter, previous_label = 0, "O", ""
-    for position, tag in enumerate(tags):
-        letter, label = _letter_and_label(tag)
+    for position, tag in enumerate((*tags, "O")):  # O ends the last span
+        if not is_span_tag(tag):
+            raise InputError(f"tag {tag!r}, expected {TAG_FORM}")
+        letter, label = tag[0], tag[2:]
         begins = letter in "BS" or (
             letter != "O" and (previous_letter in "OES" or label != previous_label)
         )
@@ -41,24 +45,23 @@ def spans_of(tags: Sequence[str]) -> tuple[Span, ...]:
         if begins:
             first = position
         previous_letter, previous_label = letter, label
-    if previous_letter != "O":
-        spans.append(Span(first, len(tags) - 1, previous_label))
     return tuple(spans)
 
 
 def tags_of(spans: Iterable[Span], length: int, scheme: Scheme) -> tuple[str, ...]:
     """The tags of a sentence of `length` words; spans may not overlap."""
     tags = ["O"] * length
+    first, inner, last, only = [*_LETTERS[scheme]]
     for span in sorted(spans, key=lambda span: span.first):
         if not 0 <= span.first <= span.last < length:
             raise InputError(f"{span} does not lie in a sentence of {length} words")
         if any(tag != "O" for tag in tags[span.first : span.last + 1]):
             raise InputError(f"{span} overlaps another span, which tags cannot express")
-        before = tags[span.first - 1] if span.first else "O"
-        follows_same_label = before[2:] == span.label
-        for position in range(span.first, span.last + 1):
-            letter = _letter_at(position, span, scheme, follows_same_label)
-            tags[position] = f"{letter}-{span.label}"
+        words = span.last - span.first + 1
+        letters = [first, *inner * (words - 2), last] if words > 1 else [only]
+        if scheme == "iob1" and span.first and tags[span.first - 1][2:] == span.label:
+            letters[0] = "B"
+        tags[span.first : span.last + 1] = [f"{letter}-{span.label}" for letter in letters]
     return tuple(tags)
 
 
@@ -75,22 +78,3 @@ def is_span_tag(tag: str) -> bool:
 def strip_prefix(tag: str) -> str:
     """The label of a span tag; an empty string for O."""
     return tag[2:]
-
-
-def _letter_and_label(tag: str) -> tuple[str, str]:
-    if tag == "O":
-        return "O", ""
-    if not is_span_tag(tag):
-        raise InputError(f"tag {tag!r}, expected {TAG_FORM}")
-    return tag[0], tag[2:]
-
-
-def _letter_at(position: int, span: Span, scheme: Scheme, follows_same_label: bool) -> str:
-    begins, ends = position == span.first, position == span.last
-    if scheme == "iob1":
-        return "B" if begins and follows_same_label else "I"
-    if scheme == "iob2":
-        return "B" if begins else "I"
-    if begins:
-        return "S" if ends else "B"
-    return "E" if ends else "M" if scheme == "bmes" else "I"

@@ -7,7 +7,7 @@ import lzma
 import re
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 from xml.etree import ElementTree
@@ -18,6 +18,9 @@ from elmokit.files import TextFile, decompressed
 from elmokit.tasks.datasets.example_records import SenseInstance, SenseTaggedSentence
 from elmokit.tasks.datasets.lines import Line, check_not_empty, number_lines, numbered_lines
 from elmokit.tokenizers import split_on_whitespace
+
+Span = tuple[int, int]  # the first and the last word
+Gold = dict[str, tuple[tuple[str, ...], Line]]  # the keys of each instance, and where they stand
 
 _UNPACKING_ERRORS = EOFError, lzma.LZMAError, gzip.BadGzipFile, zlib.error, tarfile.TarError
 _CONTEXT_FILE = b"<contextfile"
@@ -69,12 +72,11 @@ def read_raganato(data: str | Path, gold: str | Path) -> list[SenseTaggedSentenc
                 if len(words) == first:
                     raise line.error(f"an empty <{token.tag}>, expected a word")
                 if token.tag == "instance":
-                    instances.append(_instance(token.attrib, keys, line, first, len(words) - 1))
-                    if instances[-1].id in instance_ids:
-                        raise line.error(
-                            f"instance {instances[-1].id} is there twice, expected once"
-                        )
-                    instance_ids.add(instances[-1].id)
+                    span = first, len(words) - 1
+                    instances.append(_instance(token.attrib, span, keys, line))
+                    if (instance_id := instances[-1].id) in instance_ids:
+                        raise line.error(f"instance {instance_id} is there twice, expected once")
+                    instance_ids.add(instance_id)
             if words:
                 own_id = str(len(sentences)) if sentence_id is None else sentence_id
                 sentences.append(SenseTaggedSentence(own_id, tuple(words), tuple(instances)))
@@ -128,25 +130,17 @@ def _xml_events(path: str | Path) -> Iterator[tuple[Line, str, ElementTree.Eleme
     yield from ((line, *event) for event in parser.read_events())
 
 
-def _instance(
-    attributes: Mapping[str, str],
-    keys: Mapping[str, tuple[tuple[str, ...], Line]],
-    line: Line,
-    first: int,
-    last: int,
-) -> SenseInstance:
+def _instance(token: dict[str, str], span: Span, gold: Gold, line: Line) -> SenseInstance:
     for name in ("id", "lemma", "pos"):
-        if not attributes.get(name):
+        if not token.get(name):
             raise line.error(f"<instance> without {name}, expected {name}=…")
-    if attributes["id"] not in keys:
+    if token["id"] not in gold:
         raise line.error(
-            f"instance {attributes['id']} has no line in the gold file, expected one; do the files "
+            f"instance {token['id']} has no line in the gold file, expected one; do the files "
             "belong together?"
         )
-    senses, _ = keys[attributes["id"]]
-    return SenseInstance(
-        attributes["id"], first, last, attributes["lemma"], attributes["pos"], senses
-    )
+    keys, _ = gold[token["id"]]
+    return SenseInstance(token["id"], *span, token["lemma"], token["pos"], keys)
 
 
 def _context_files(path: str | Path) -> Iterator[tuple[str, Iterator[Line]]]:
@@ -178,11 +172,12 @@ def _semcor_sentences(name: str, lines: Iterator[Line]) -> Iterator[SenseTaggedS
     for line in lines:
         if begin is not None and (match := _WORD.fullmatch(line.text)):
             first = len(words)
-            words += _words_of_token(html.unescape(match[3]), line)
+            if not (text := html.unescape(match[3])):
+                raise line.error("an empty word, expected one between the tags")
+            words += [part for part in text.split("_") if part] or [text]  # took_place
             if "lexsn=" in match[2]:
-                attributes = {
-                    name: quoted or plain for name, quoted, plain in _ATTRIBUTE.findall(match[2])
-                }
+                pairs = _ATTRIBUTE.findall(match[2])
+                attributes = {name: quoted or plain for name, quoted, plain in pairs}
                 if keys := _sense_keys(attributes, line):
                     id_and_span = f"{sentence_id}.{len(instances) + 1}", first, len(words) - 1
                     instances.append(
@@ -203,13 +198,6 @@ def _semcor_sentences(name: str, lines: Iterator[Line]) -> Iterator[SenseTaggedS
         raise begin.error("a sentence without </s>; was the file cut short?")
 
 
-def _words_of_token(text: str, line: Line) -> list[str]:
-    """The words of a token such as `took_place`."""
-    if not text:
-        raise line.error("an empty word, expected one between the tags")
-    return [part for part in text.split("_") if part] or [text]
-
-
 def _sense_keys(attributes: dict[str, str], line: Line) -> tuple[str, ...]:
     """The sense keys of a token that WordNet 3.0 has."""
     for name in ("lemma", "pos", "wnsn", "lexsn"):
@@ -225,8 +213,8 @@ def _sense_keys(attributes: dict[str, str], line: Line) -> tuple[str, ...]:
     return tuple(key for key, rank in zip(keys, ranks, strict=True) if rank != "0")
 
 
-def _read_gold(path: str | Path) -> dict[str, tuple[tuple[str, ...], Line]]:
-    keys: dict[str, tuple[tuple[str, ...], Line]] = {}
+def _read_gold(path: str | Path) -> Gold:
+    keys: Gold = {}
     for line in numbered_lines(path):
         if line.blank:
             continue

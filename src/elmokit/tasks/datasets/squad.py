@@ -11,7 +11,7 @@ from elmokit.errors import FormatError
 from elmokit.files import TextFile
 from elmokit.tasks.datasets.alignment import Offsets, align, words_overlapping
 from elmokit.tasks.datasets.example_records import Answer, Question, Tokenize
-from elmokit.tasks.datasets.lines import check_not_empty, numbered_lines
+from elmokit.tasks.datasets.lines import numbered_lines
 
 _log = logging.getLogger(__name__)
 
@@ -25,9 +25,7 @@ def read_squad(path: str | Path, tokenize: Tokenize) -> list[Question]:
     says whether it was, and the log says how many were.
     """
     name = TextFile(str(path)).name
-    questions = check_not_empty(
-        [*_questions(_articles(path), name, tokenize)], path, "questions of SQuAD 1.1"
-    )
+    questions = [*_questions(_articles(path, name), name, tokenize)]
     answers = [answer for question in questions for answer in question.answers]
     _log.info(
         "%s: %d of %d answers widened to full words",
@@ -36,8 +34,7 @@ def read_squad(path: str | Path, tokenize: Tokenize) -> list[Question]:
     return questions
 
 
-def _articles(path: str | Path) -> Any:
-    name = TextFile(str(path)).name
+def _articles(path: str | Path, name: str) -> Any:
     text = "\n".join(line.text for line in numbered_lines(path))
     try:
         record = json.loads(text)
@@ -65,18 +62,14 @@ def _questions(articles: Any, name: str, tokenize: Tokenize) -> Iterator[Questio
                 )
             for record in _value(paragraph, "qas", list, where):
                 question_id = _value(record, "id", str, f"{where}: a question")
+                named = f"{name}: question {question_id}"
                 if question_id in seen:
-                    raise FormatError(
-                        f"{name}: question {question_id} is there twice, expected once"
-                    )
+                    raise FormatError(f"{named} is there twice, expected once")
                 seen.add(question_id)
-                question_name = f"{name}: question {question_id}"
-                question = tuple(tokenize(_value(record, "question", str, question_name)))
+                question = tuple(tokenize(_value(record, "question", str, named)))
                 if not question:
-                    raise FormatError(
-                        f"{question_name} has no word, expected a question; remove it"
-                    )
-                answers = _answers(record, text, offsets, question_name)
+                    raise FormatError(f"{named} has no word, expected a question; remove it")
+                answers = _answers(record, text, offsets, named)
                 yield Question(question_id, question, words, tuple(offsets), text, answers)
 
 
@@ -100,9 +93,7 @@ def _answers(record: Any, context: str, offsets: list[Offsets], where: str) -> t
             )
         words = words_overlapping(offsets, start, end)
         if not words:
-            raise FormatError(
-                f"{where}: the answer {text!r} holds no word of the context; remove it"
-            )
+            raise FormatError(f"{where}: the answer {text!r} holds no word; remove it")
         first, last = words[0], words[-1]
         stripped_start = start + len(text) - len(text.lstrip())
         stripped_end = end - len(text) + len(text.rstrip())
@@ -116,9 +107,7 @@ def _value(record: Any, key: str, kind: type, where: str) -> Any:
     value = record.get(key) if isinstance(record, dict) else None
     if not isinstance(value, kind):
         expected = {list: "a list", str: "a string", int: "a whole number"}[kind]
-        raise FormatError(
-            f"{where} has no {key!r} that is {expected}, expected the JSON of SQuAD 1.1"
-        )
+        raise FormatError(f"{where} has no {key!r} that is {expected}, expected SQuAD 1.1")
     if isinstance(value, str) and _SURROGATE.search(value):
         raise FormatError(
             f"{where}: {key!r} has half of a surrogate pair (\\ud800 to \\udfff), which no text "

@@ -5,17 +5,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from elmokit.tasks.datasets.example_records import LabelledText, TextPair, Tokenize, Words
-from elmokit.tasks.datasets.lines import Line, check_label, check_not_empty, numbered_lines
+from elmokit.tasks.datasets.lines import Line, check_label, numbered_lines
+from elmokit.tokenizers import PENN_TREEBANK_SYMBOLS
 
 _LINE_BREAK = re.compile(r"<br\s*/?>")
 _NO_GOLD_LABEL = "-"
 _SENTIMENTS = ("0", "1", "2", "3", "4")
 _TREE_TOKEN = re.compile(r"[()]|[^() \t]+")  # other white space belongs to its word
-PENN_TREEBANK_SYMBOLS = {
-    "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
-    "``": '"', "''": '"',
-}  # fmt: skip
-STRAIGHT_QUOTES = str.maketrans("“”„«»‘’‚´`", '"' * 5 + "'" * 5)
 
 
 def read_labelled(path: str | Path, tokenize: Tokenize) -> list[LabelledText]:
@@ -25,7 +21,7 @@ def read_labelled(path: str | Path, tokenize: Tokenize) -> list[LabelledText]:
         text = without_line_breaks(raw)
         words = words_of_cell(text, tokenize, line)
         examples.append(LabelledText(words, check_label(label, line), text))
-    return check_not_empty(examples, path, "a label, a tab and a text a line")
+    return examples
 
 
 def read_pairs(path: str | Path, tokenize: Tokenize) -> list[TextPair]:
@@ -34,15 +30,12 @@ def read_pairs(path: str | Path, tokenize: Tokenize) -> list[TextPair]:
     Pairs on whose label the annotators did not agree, marked `-` in SNLI, are skipped.
     """
     examples = []
-    for line, (first, second, label) in tab_separated_rows(
-        path, ("premise", "hypothesis", "label")
-    ):
+    rows = tab_separated_rows(path, ("premise", "hypothesis", "label"))
+    for line, (first, second, label) in rows:
         words = words_of_cell(first, tokenize, line), words_of_cell(second, tokenize, line)
         if label.strip() != _NO_GOLD_LABEL:
             examples.append(TextPair(*words, check_label(label, line), (first, second)))
-    return check_not_empty(
-        examples, path, "a premise, a hypothesis and a label a line, with tabs between"
-    )
+    return examples
 
 
 def read_trees(path: str | Path) -> list[LabelledText]:
@@ -51,8 +44,7 @@ def read_trees(path: str | Path) -> list[LabelledText]:
     One tree a line: `(3 (2 It) (4 works))`. Brackets, quotes, slashes and asterisks, which the
     Penn Treebank escapes (`-LRB-`, `\\/`), are unescaped, as in the text that biLMs are trained on.
     """
-    examples = [_parse_tree(line) for line in numbered_lines(path) if not line.blank]
-    return check_not_empty(examples, path, "a tree a line, as (3 (2 It) (4 works))")
+    return [_parse_tree(line) for line in numbered_lines(path) if not line.blank]
 
 
 def without_line_breaks(text: str) -> str:
@@ -106,14 +98,11 @@ def _parse_tree(line: Line) -> LabelledText:
         elif previous == "(":
             phrases[-1] = len(words), -1, check_label(token, line, _SENTIMENTS)
         else:
-            words.append(_unescape(token))
+            unescaped = token.replace("\\/", "/").replace("\\*", "*")
+            words.append(PENN_TREEBANK_SYMBOLS.get(token, unescaped))
         previous = token
     if open_phrases:
         raise line.error(f"{len(open_phrases)} brackets are not closed; was the line cut short?")
     if not all(label for _, _, label in phrases):
         raise line.error("a phrase without a label, expected (LABEL …)")
     return LabelledText(tuple(words), phrases[0][2], phrases=tuple(phrases[1:]))
-
-
-def _unescape(word: str) -> str:
-    return PENN_TREEBANK_SYMBOLS.get(word, word.replace("\\/", "/").replace("\\*", "*"))

@@ -7,20 +7,11 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
-from elmokit.tasks.bilstm import BiLSTMEncoder, masked_max, masked_mean
+from elmokit.tasks.bilstm import masked_max, masked_mean
 from elmokit.tasks.datasets.example_records import LabelledText, Tokenize
 from elmokit.tasks.datasets.text_tables import read_labelled, read_trees, without_line_breaks
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.task_registry import (
-    Head,
-    Task,
-    label_accuracy,
-    own_words,
-    register,
-    scores_of_labels,
-    sorted_labels,
-)
-from elmokit.tasks.text_io import TextFormat, parse_words
+from elmokit.tasks.task_registry import Head, Task, TextFormat, parse_words, register, sorted_labels
 from elmokit.tasks.word_features import WordFeatures
 
 _PHRASES_PER_TEXT = 8  # phrases of several words, drawn at random, that an update trains on
@@ -31,12 +22,7 @@ class Classifier(Head):
 
     def __init__(self, features: WordFeatures, labels: Sequence[str]) -> None:
         super().__init__(features, labels)
-        settings = features.settings
-        self.encoder = BiLSTMEncoder(
-            features.dim, settings.hidden_size, num_layers=settings.num_layers,
-            dropout=settings.dropout,
-        )  # fmt: skip
-        dim = self.encoder.dim + features.output_dim
+        settings, dim = features.settings, self.make_encoder()
         self.attention = nn.Linear(dim, 1)
         self.classifier = nn.Sequential(
             nn.Linear(3 * dim, settings.hidden_size),
@@ -59,7 +45,6 @@ class Classifier(Head):
         return loss + self.cross_entropy(self._scores(hidden[list(rows)], inside), labels)
 
     def predict(self, examples: Sequence[LabelledText]) -> list[str]:
-        """The label of each text."""
         best = self._scores(*self.encode([example.words for example in examples])).argmax(1)
         return [self.labels[label] for label in best.tolist()]
 
@@ -76,7 +61,8 @@ def _sample(example: LabelledText) -> list[tuple[int, int, str]]:
     return [several[number] for number in torch.randperm(len(several))[:_PHRASES_PER_TEXT].tolist()]
 
 
-def _labels_of_trees(examples: Sequence[LabelledText]) -> list[str]:
+def _all_labels(examples: Sequence[LabelledText]) -> list[str]:
+    """The labels of texts and of their phrases."""
     of_phrases = {label for example in examples for _, _, label in example.phrases}
     return sorted(of_phrases.union(sorted_labels(examples)))
 
@@ -101,16 +87,14 @@ _TEXT = TextFormat("a text", _parse, _format, clean=without_line_breaks)
 register(
     Task(
         "sentiment", "sentiment of sentences and phrases", "trees of the SST: (3 (2 It) (4 works))",
-        read_file=lambda path, _: read_trees(path), head=Classifier,
-        labels=_labels_of_trees, sentences=own_words,
-        text=_TEXT, score=label_accuracy, score_by_label=scores_of_labels,
+        read_file=lambda path, _: read_trees(path), head=Classifier, labels=_all_labels,
+        text=_TEXT,
         settings=TaskSettings(learning_rate=0.001, epochs=6), finetune_epochs=2,
     )
 )  # fmt: skip
 register(
     Task(
         "classification", "labels of texts", "a label, a tab and a text a line",
-        read_file=read_labelled, head=Classifier, labels=sorted_labels, sentences=own_words,
-        text=_TEXT, score=label_accuracy, score_by_label=scores_of_labels, tokenizer="moses",
+        read_file=read_labelled, head=Classifier, text=_TEXT, tokenizer="moses",
     )
 )  # fmt: skip

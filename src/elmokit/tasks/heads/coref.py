@@ -3,30 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from elmokit.batching import minibatches
 from elmokit.errors import InputError
-from elmokit.tasks.bilstm import BiLSTMEncoder, variational_dropout
-from elmokit.tasks.datasets.coreference import (
-    is_gap,
-    read_conll2012,
-    read_gap,
-    tokenize_sentences,
-)
+from elmokit.tasks.bilstm import variational_dropout
+from elmokit.tasks.datasets.coreference import read_coreference, tokenize_sentences
 from elmokit.tasks.datasets.example_records import Document, GapExample, Tokenize, Words
-from elmokit.tasks.datasets.lines import numbered_lines
 from elmokit.tasks.metrics import average_f1, gap_f1, score_coreference, score_gap
-from elmokit.tasks.minibatches import minibatches
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.task_registry import Head, Task, register
-from elmokit.tasks.text_io import TextFormat, parse_words
-from elmokit.tasks.vocab import normalize_word
-from elmokit.tasks.word_features import WordFeatures
+from elmokit.tasks.task_registry import Head, Task, TextFormat, parse_words, register
+from elmokit.tasks.word_features import WordFeatures, normalize_word
 
 Mention = tuple[int, int]  # first and last word
 Cluster = tuple[Mention, ...]
@@ -55,12 +46,7 @@ class SpanRanker(Head):
 
     def __init__(self, features: WordFeatures, labels: Sequence[str] = ()) -> None:
         super().__init__(features, labels)
-        settings = features.settings
-        size = settings.hidden_size
-        self.encoder = BiLSTMEncoder(
-            features.dim, size, num_layers=settings.num_layers, dropout=settings.dropout
-        )
-        dim = self.encoder.dim + features.output_dim
+        size, dim = features.settings.hidden_size, self.make_encoder()
         # A span's vector is a sum over its first, last and inner words, and its width. These are
         # projected once a word, as there are ten times as many spans as words.
         self.attention = nn.Linear(dim, 1)
@@ -95,8 +81,13 @@ class SpanRanker(Head):
         return torch.stack([self._document_loss(document) for document in examples]).mean()
 
     def predict(self, examples: Sequence[Document]) -> list[tuple[Cluster, ...]]:
-        """The clusters of mentions of each document."""
-        return [self._clusters(document) for document in examples]
+        predictions = []
+        for document in examples:
+            ranked = self._rank(document)
+            probabilities = ranked.scores.softmax(1).tolist()
+            clusters = cluster_mentions(probabilities, ranked.antecedents.tolist())
+            predictions.append(tuple(tuple(ranked.mentions[n] for n in own) for own in clusters))
+        return predictions
 
     def _document_loss(self, document: Document) -> Tensor:
         ranked = self._rank(document)
@@ -113,11 +104,6 @@ class SpanRanker(Head):
         )
         antecedent_loss = -torch.logsumexp(log_probabilities, 1).mean()
         return mention_loss / len(ranked.mentions) + antecedent_loss
-
-    def _clusters(self, document: Document) -> tuple[Cluster, ...]:
-        ranked = self._rank(document)
-        clusters = cluster_mentions(ranked.scores.softmax(1).tolist(), ranked.antecedents.tolist())
-        return tuple(tuple(ranked.mentions[number] for number in own) for own in clusters)
 
     def _rank(self, document: Document) -> RankedMentions:
         vectors, hidden = self._encode(document.sentences)
@@ -148,11 +134,8 @@ class SpanRanker(Head):
         pairs = self.anaphor(span_vectors)[:, None]
         pairs = pairs + F.embedding(antecedents, self.antecedent(span_vectors))
         pairs = pairs + self.product(span_vectors[:, None] * F.embedding(antecedents, undropped))
-        pairs = (
-            pairs
-            + self.distance_embedding(distance.gather(1, antecedents))
-            + self.spelling_embedding(spelling.gather(1, antecedents))
-        )
+        pairs = pairs + self.distance_embedding(distance.gather(1, antecedents))
+        pairs = pairs + self.spelling_embedding(spelling.gather(1, antecedents))
         scores = best + self.pair_score(self._dropout(pairs.relu()))[..., 0]
         scores = scores.masked_fill(best == -torch.inf, -torch.inf)
         scores = torch.cat([scores.new_zeros(count, 1), scores], 1)
@@ -165,8 +148,8 @@ class SpanRanker(Head):
         long as most.
         """
         vectors, outputs, order = [], [], []
-        starts = [0, *accumulate(map(len, sentences))]
         lengths = [*map(len, sentences)]
+        starts = [0, *accumulate(lengths)]
         for numbers in minibatches(lengths, words=_WORDS_ENCODED_TOGETHER):
             features = self.features([sentences[number] for number in numbers])
             vectors.append(features.vectors[features.mask])
@@ -260,14 +243,6 @@ def cluster_mentions(
     return [cluster for cluster in clusters.values() if len(cluster) > 1]
 
 
-def _read(path: Path, tokenize: Tokenize) -> Sequence[Document | GapExample]:
-    """Documents in CoNLL-2012 columns, or the examples of GAP, for evaluation only."""
-    lines = [*numbered_lines(path)]
-    if is_gap(lines):
-        return read_gap(path, tokenize, lines=lines)
-    return read_conll2012(path, lines=lines)
-
-
 def _score(examples: Sequence[Any], predictions: Sequence[Any]) -> dict[str, float]:
     """As in CoNLL-2012, whose annotation has no clusters of one mention; or as in GAP."""
     if isinstance(examples[0], GapExample):
@@ -301,7 +276,8 @@ register(
     Task(
         "coreference", "mentions of the same person or thing",
         "CoNLL-2012 columns; for evaluation also GAP",
-        read_file=_read, head=SpanRanker, sentences=lambda example: example.sentences,
+        read_file=read_coreference, head=SpanRanker, sentences=lambda example: example.sentences,
+        labels=lambda examples: [], score_by_label=None,
         text=TextFormat(
             "a document", _parse, _format,
             result=lambda document, clusters: replace(document, clusters=tuple(clusters)),

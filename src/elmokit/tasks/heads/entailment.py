@@ -10,15 +10,7 @@ from elmokit.tasks.bilstm import BiLSTMEncoder, masked_max, masked_mean, variati
 from elmokit.tasks.datasets.example_records import TextPair, Tokenize
 from elmokit.tasks.datasets.text_tables import read_pairs
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.task_registry import (
-    Head,
-    Task,
-    label_accuracy,
-    register,
-    scores_of_labels,
-    sorted_labels,
-)
-from elmokit.tasks.text_io import TextFormat, parse_two, parse_words
+from elmokit.tasks.task_registry import Head, Task, TextFormat, parse_two, parse_words, register
 from elmokit.tasks.word_features import WordFeatures
 
 
@@ -42,18 +34,14 @@ class ESIM(Head):
         )
 
     def loss(self, examples: Sequence[TextPair]) -> Tensor:
-        """The mean loss of a pair."""
         return self.cross_entropy(self._scores(examples), [e.label for e in examples])
 
     def predict(self, examples: Sequence[TextPair]) -> list[str]:
-        """The label of each pair."""
         return [self.labels[label] for label in self._scores(examples).argmax(1).tolist()]
 
     def _scores(self, examples: Sequence[TextPair]) -> Tensor:  # (pairs, labels)
-        both = (
-            self.features([e.first for e in examples]),
-            self.features([e.second for e in examples]),
-        )
+        texts = [e.first for e in examples], [e.second for e in examples]
+        both = [self.features(words) for words in texts]
         hidden = [
             self.features.normalized_output(self.encoder(f.vectors, f.mask), f, 0.0)[0]
             for f in both
@@ -94,10 +82,10 @@ register(
     Task(
         "entailment", "whether a premise entails a hypothesis",
         "a premise, a hypothesis and a label a line, with tabs between",
-        read_file=read_pairs, head=ESIM, labels=sorted_labels,
+        read_file=read_pairs, head=ESIM,
         sentences=lambda example: (example.first, example.second),
         text=TextFormat("a premise, a tab and a hypothesis", _parse, _format),
-        score=label_accuracy, score_by_label=scores_of_labels, tokenizer="moses", max_words=10_000,
+        tokenizer="moses", max_words=10_000,
         settings=TaskSettings(elmo="both", dropout=0.3, epochs=8),
     )
 )  # fmt: skip

@@ -14,10 +14,8 @@ from elmokit.tasks.datasets.example_records import Question, Tokenize, Words
 from elmokit.tasks.datasets.squad import read_squad
 from elmokit.tasks.metrics import score_answers
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.task_registry import Head, Task, register
-from elmokit.tasks.text_io import TextFormat, parse_two, parse_words
-from elmokit.tasks.vocab import normalize_word
-from elmokit.tasks.word_features import Features, WordFeatures
+from elmokit.tasks.task_registry import Head, Task, TextFormat, parse_two, parse_words, register
+from elmokit.tasks.word_features import Features, WordFeatures, normalize_word
 
 _LONGEST_ANSWER = 30  # words
 _STEM = 4  # letters by which words are taken for forms of one another
@@ -75,23 +73,18 @@ class BiDAF(Head):
 
     def _scores(self, examples: Sequence[Question]) -> tuple[Tensor, Tensor]:
         """Each word's scores as the first and as the last of the answer, (questions, steps)."""
-        of_question = self.features([example.question for example in examples])
-        of_context = self.features([example.context for example in examples])
-        shared = mark_shared_words([(example.question, example.context) for example in examples])
-        (question, _), (context, undropped) = (
-            self._encode(features, marks.to(features.vectors))
-            for features, marks in zip((of_question, of_context), shared, strict=True)
-        )
+        questions, contexts = [e.question for e in examples], [e.context for e in examples]
+        of_question, of_context = self.features(questions), self.features(contexts)
+        question, _ = self._encode(of_question, mark_shared_words(questions, contexts))
+        context, undropped = self._encode(of_context, mark_shared_words(contexts, questions))
 
         scores = self.attention(context, question)
         scores = scores.masked_fill(~of_question.mask[:, None], -torch.inf)
         attended = scores.softmax(2) @ question
         weights = scores.amax(2).masked_fill(~of_context.mask, -torch.inf).softmax(1)
         summary = (weights[:, :, None] * undropped).sum(1, keepdim=True).expand_as(context)
-        merged = self.merge(
-            torch.cat([context, attended, context * attended, context * summary], -1)
-        )
-        merged = self._dropout(merged)
+        parts = [context, attended, context * attended, context * summary]
+        merged = self._dropout(self.merge(torch.cat(parts, -1)))
 
         modeled = layer_norm(self.modeling(merged, of_context.mask))
         same_word = torch.eye(modeled.shape[1], dtype=torch.bool, device=modeled.device)
@@ -111,7 +104,8 @@ class BiDAF(Head):
 
     def _encode(self, features: Features, marks: Tensor) -> tuple[Tensor, Tensor]:
         """The encoded words with and without dropout."""
-        hidden = self.encoder(torch.cat([features.vectors, marks], -1), features.mask)
+        vectors = torch.cat([features.vectors, marks.to(features.vectors)], -1)
+        hidden = self.encoder(vectors, features.mask)
         return self.features.normalized_output(hidden, features, self.features.settings.dropout)
 
     def _dropout(self, vectors: Tensor) -> Tensor:
@@ -133,16 +127,11 @@ class Attention(nn.Module):
         return product + sums
 
 
-def mark_shared_words(pairs: Sequence[tuple[Words, Words]]) -> tuple[Tensor, Tensor]:
-    """For both texts of each pair, which words the other text has too.
+def mark_shared_words(texts: Sequence[Words], others: Sequence[Words]) -> Tensor:
+    """Which words of each text the other text of its pair has too, (texts, steps, 2).
 
-    Each is (pairs, steps, 2): 1 if it has the word, and 1 if it has one with the same stem.
+    1 if it has the word, and 1 if it has one with the same stem.
     """
-    firsts, seconds = zip(*pairs, strict=True)
-    return _mark_words(firsts, seconds), _mark_words(seconds, firsts)
-
-
-def _mark_words(texts: Sequence[Words], others: Sequence[Words]) -> Tensor:
     marks = np.zeros((len(texts), max(map(len, texts)), 2), np.float32)
     for row, words, other in zip(marks, texts, others, strict=True):
         own = [normalize_word(word) for word in words]
@@ -163,9 +152,7 @@ def _parse(value: Any, tokenize: Tokenize) -> Question:
     text = context if isinstance(context, str) else " ".join(words)
     offsets = align(words, text)
     if offsets is None:
-        raise InputError(
-            f"{text[:60]!r}: its words are not found in it; use the tokenizer 'spaces'"
-        )
+        raise InputError(f"{text[:60]!r}: its words are not in it; use the tokenizer 'spaces'")
     return Question("", parse_words(question, tokenize), words, tuple(offsets), text, ())
 
 
@@ -174,6 +161,7 @@ register(
         "qa", "answers to questions about a context", "the JSON of SQuAD 1.1",
         read_file=read_squad, head=BiDAF,
         sentences=lambda example: (example.question, example.context),
+        labels=lambda examples: [], score_by_label=None,
         text=TextFormat("a question, a tab and a context", _parse, lambda _, answer: answer + "\n"),
         score=_score, tokenizer="moses", max_words=5000,
         settings=TaskSettings(

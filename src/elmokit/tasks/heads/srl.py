@@ -8,16 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import InputError
-from elmokit.tasks.bilstm import BiLSTMEncoder
 from elmokit.tasks.crf import CRF, forbidden_transitions
+from elmokit.tasks.datasets.columns import read_propbank
 from elmokit.tasks.datasets.example_records import PredicateRoles, Tokenize, Words
-from elmokit.tasks.datasets.propbank import read_propbank
 from elmokit.tasks.datasets.schemes import spans_of
 from elmokit.tasks.heads.tagger import Tagger, with_tags
 from elmokit.tasks.metrics import PrecisionRecall, precision_recall_f1, score_spans
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.task_registry import Head, Task, own_words, register, sorted_tags
-from elmokit.tasks.text_io import TextFormat, parse_words
+from elmokit.tasks.task_registry import Head, Task, TextFormat, parse_words, register, sorted_tags
 from elmokit.tasks.word_features import WordFeatures
 
 _PREDICATE_EMBEDDING_SIZE = 50
@@ -29,16 +27,12 @@ class RoleTagger(Tagger):
 
     def __init__(self, features: WordFeatures, labels: Sequence[str]) -> None:
         Head.__init__(self, features, labels)  # not Tagger's, which makes other parameters
-        settings = features.settings
+        size = features.settings.hidden_size
         self.predicate_embedding = nn.Embedding(2, _PREDICATE_EMBEDDING_SIZE)
-        self.encoder = BiLSTMEncoder(
-            features.dim + _PREDICATE_EMBEDDING_SIZE, settings.hidden_size,
-            num_layers=settings.num_layers, dropout=settings.dropout,
-        )  # fmt: skip
-        dim = self.encoder.dim + features.output_dim
-        self.word_projection = nn.Linear(dim, settings.hidden_size)
-        self.predicate_projection = nn.Linear(dim, settings.hidden_size, bias=False)
-        self.output = nn.Linear(settings.hidden_size, len(self.labels))
+        dim = self.make_encoder(extra=_PREDICATE_EMBEDDING_SIZE)
+        self.word_projection = nn.Linear(dim, size)
+        self.predicate_projection = nn.Linear(dim, size, bias=False)
+        self.output = nn.Linear(size, len(self.labels))
         self.crf = CRF(len(self.labels))
         forbidden = forbidden_transitions(self.labels, "iob2")
         self.register_buffer("_forbidden", forbidden, persistent=False)
@@ -46,9 +40,7 @@ class RoleTagger(Tagger):
     def _scores(self, examples: Sequence[PredicateRoles]) -> tuple[Tensor, Tensor]:
         features = self.features([example.words for example in examples])
         predicates = range(len(examples)), [example.predicate for example in examples]
-        is_predicate = torch.zeros(
-            features.mask.shape, dtype=torch.long, device=features.mask.device
-        )
+        is_predicate = torch.zeros_like(features.mask, dtype=torch.long)
         is_predicate[predicates] = 1
         vectors = torch.cat([features.vectors, self.predicate_embedding(is_predicate)], -1)
         hidden = self.encoder(vectors, features.mask)
@@ -108,9 +100,8 @@ def _format(example: PredicateRoles, tags: Sequence[str]) -> str:
 
 register(
     Task(
-        "srl", "semantic roles of a predicate", "PropBank columns",
+        "srl", "semantic roles of a predicate", "PropBank columns with predicates",
         read_file=lambda path, _: read_propbank(path), head=RoleTagger, labels=sorted_tags,
-        sentences=own_words,
         text=TextFormat(
             "a sentence with stars around the predicate: She *gave* him a book", _parse, _format,
             result=with_tags,

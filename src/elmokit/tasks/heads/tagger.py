@@ -8,9 +8,8 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from elmokit.tasks.bilstm import BiLSTMEncoder
 from elmokit.tasks.crf import CRF, forbidden_transitions
-from elmokit.tasks.datasets.columns import is_conllu, read_columns, read_conllu
+from elmokit.tasks.datasets.columns import are_conllu, read_columns, read_conllu
 from elmokit.tasks.datasets.example_records import TaggedSentence, Tokenize, Words
 from elmokit.tasks.datasets.lines import numbered_lines
 from elmokit.tasks.datasets.schemes import convert_tags, strip_prefix
@@ -22,8 +21,7 @@ from elmokit.tasks.metrics import (
     score_spans,
 )
 from elmokit.tasks.settings import TaskSettings
-from elmokit.tasks.task_registry import Head, Task, own_words, register, sorted_tags
-from elmokit.tasks.text_io import TextFormat, parse_words
+from elmokit.tasks.task_registry import Head, Task, TextFormat, parse_words, register, sorted_tags
 from elmokit.tasks.word_features import WordFeatures
 
 
@@ -33,16 +31,14 @@ class Tagger(Head):
     Tags of spans that are chosen together always form complete spans.
     """
 
+    _forbidden: Tensor | None  # transitions that the CRF never makes
+
     def __init__(self, features: WordFeatures, labels: Sequence[str]) -> None:
         super().__init__(features, labels)
-        settings = features.settings
-        self.encoder = BiLSTMEncoder(
-            features.dim, settings.hidden_size, num_layers=settings.num_layers,
-            dropout=settings.dropout,
-        )  # fmt: skip
-        self.output = nn.Linear(self.encoder.dim + features.output_dim, len(self.labels))
-        self.crf = CRF(len(self.labels)) if settings.crf else None
-        is_bioes = _are_bioes(self.labels)
+        self.output = nn.Linear(self.make_encoder(), len(self.labels))
+        self.crf = CRF(len(self.labels)) if features.settings.crf else None
+        prefixes = {label[:2] for label in labels if label != "O"}
+        is_bioes = prefixes <= {"B-", "I-", "E-", "S-"} and bool(prefixes & {"E-", "S-"})
         forbidden = forbidden_transitions(self.labels, "bioes") if is_bioes else None
         self.register_buffer("_forbidden", forbidden, persistent=False)
 
@@ -57,27 +53,18 @@ class Tagger(Head):
         return F.cross_entropy(scores[mask], tags[mask])
 
     def predict(self, examples: Sequence[Any]) -> list[Words]:
-        """The tags of each sentence."""
         scores, mask = self._scores(examples)
-        return [tuple(self.labels[tag] for tag in tags) for tags in self._decode(scores, mask)]
-
-    def _decode(self, scores: Tensor, mask: Tensor) -> list[list[int]]:
         if self.crf is not None:
-            assert self._forbidden is None or isinstance(self._forbidden, Tensor)
-            return self.crf.decode(scores, mask, self._forbidden)
-        lengths = mask.sum(1).tolist()
-        best = scores.argmax(2).tolist()
-        return [row[:length] for row, length in zip(best, lengths, strict=True)]
+            best = self.crf.decode(scores, mask, self._forbidden)
+        else:
+            lengths = mask.sum(1).tolist()
+            best = [row[:n] for row, n in zip(scores.argmax(2).tolist(), lengths, strict=True)]
+        return [tuple(self.labels[tag] for tag in tags) for tags in best]
 
     def _scores(self, examples: Sequence[Any]) -> tuple[Tensor, Tensor]:
         """The scores of tags, (sentences, steps, tags), and the mask."""
         hidden, mask = self.encode([example.words for example in examples])
         return self.output(hidden), mask
-
-
-def _are_bioes(labels: Sequence[str]) -> bool:
-    prefixes = {label[:2] for label in labels if label != "O"}
-    return prefixes <= {"B-", "I-", "E-", "S-"} and bool(prefixes & {"E-", "S-"})
 
 
 def _read_spans(path: Path, tokenize: Tokenize) -> list[TaggedSentence]:
@@ -88,8 +75,7 @@ def _read_spans(path: Path, tokenize: Tokenize) -> list[TaggedSentence]:
 
 def _read_pos(path: Path, tokenize: Tokenize) -> list[TaggedSentence]:
     lines = [*numbered_lines(path)]  # once: standard input cannot be read again
-    read = read_conllu if is_conllu(path, lines) else read_columns
-    return read(path, lines=lines)
+    return read_conllu(lines) if are_conllu(lines) else read_columns(lines)
 
 
 def _span_tags(examples: Sequence[TaggedSentence]) -> list[str]:
@@ -137,7 +123,7 @@ for _name, _description in (("ner", "named entities"), ("chunking", "phrases")):
     register(
         Task(
             _name, _description, "CoNLL columns, the word first and its tag last",
-            read_file=_read_spans, head=Tagger, labels=_span_tags, sentences=own_words,
+            read_file=_read_spans, head=Tagger, labels=_span_tags,
             text=_TEXT, score=lambda *both: precision_recall_f1(_scores_of_spans(*both).values()),
             score_by_label=_scores_of_spans,
             unused_settings=frozenset(), label_type=strip_prefix,
@@ -146,7 +132,7 @@ for _name, _description in (("ner", "named entities"), ("chunking", "phrases")):
 register(
     Task(
         "pos", "parts of speech", "CoNLL-U, or CoNLL columns, the word first and its tag last",
-        read_file=_read_pos, head=Tagger, labels=sorted_tags, sentences=own_words,
+        read_file=_read_pos, head=Tagger, labels=sorted_tags,
         text=_TEXT, score=_by_word(lambda gold, tags: {"accuracy": accuracy(gold, tags)}),
         score_by_label=_by_word(score_labels), unused_settings=frozenset(),
         settings=TaskSettings(crf=False, elmo_dropout=0.3),
