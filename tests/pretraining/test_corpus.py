@@ -55,6 +55,10 @@ def cut_lexicon(folder):
     (folder / "lexicon.txt").write_text("<S>\n</S>\n")
 
 
+def spoil_lexicon(folder):
+    (folder / "lexicon.txt").write_bytes(b"\xff\n")
+
+
 def change_version(folder):
     path = folder / "corpus.json"
     path.write_text(path.read_text().replace('"version": 1', '"version": 2'))
@@ -76,6 +80,7 @@ def remove_record(folder):
         (remove_shard, "00000.npy: cannot be read"),
         (cut_vocabulary, "2 lines, beginning with <S> </S>; expected 5"),
         (cut_lexicon, "lexicon.txt: 2 lines, expected 6"),
+        (spoil_lexicon, "lexicon.txt: not UTF-8 .*; prepare the text again"),
         (change_version, "version 2, expected 'elmokit-corpus', version 1"),
         (cut_record, "corpus.json: .*expected what elmo prepare wrote"),
         (remove_record, "no corpus.json there; make one with elmo prepare"),
@@ -85,3 +90,13 @@ def test_a_damaged_corpus_is_refused_in_a_sentence(folder, damage, message):
     damage(folder)
     with pytest.raises(FormatError, match=message):
         _ = Corpus.open(folder).lexicon
+
+
+def test_damaged_counts_are_refused_in_a_sentence(folder):
+    content = (folder / "counts.npy").read_bytes()
+    (folder / "counts.npy").write_bytes(content[:-8])
+    with pytest.raises(FormatError, match=r"counts\.npy: not an array"):
+        _ = Corpus.open(folder).counts
+    np.save(folder / "counts.npy", np.ones(2))
+    with pytest.raises(FormatError, match=r"float64 of shape \(2,\), expected int64 of shape \(6,"):
+        _ = Corpus.open(folder).counts

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from elmokit.errors import FormatError
+from elmokit.files import read_array
 from elmokit.model_config import read_record
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN, Vocabulary, read_vocabulary
 
@@ -23,6 +25,10 @@ class Corpus:
 
     Shards hold the ids of words in the lexicon, each sentence followed by 1, `</S>`. The
     vocabulary, which is the softmax's, is the first words of the lexicon.
+
+    Example:
+        corpus = elmokit.Corpus.open("corpus")
+        print(corpus.sentences, corpus.words, len(corpus.vocabulary))
     """
 
     folder: Path
@@ -93,7 +99,13 @@ class Corpus:
     @cached_property
     def counts(self) -> npt.NDArray[np.int64]:
         """How often each word of the lexicon occurs."""
-        counts: npt.NDArray[np.int64] = np.load(self.folder / "counts.npy")
+        path = self.folder / "counts.npy"
+        counts = read_array(path.read_bytes(), str(path), "prepare the text again")
+        if counts.dtype != np.int64 or counts.shape != (self.types,):
+            raise FormatError(
+                f"{path}: {counts.dtype} of shape {counts.shape}, expected int64 of shape "
+                f"({self.types},); prepare the text again"
+            )
         return counts
 
 
@@ -136,13 +148,16 @@ class CorpusRecord:
 
 def _lines_of(path: Path) -> list[str]:
     """The lines of a file, each ended by a line feed."""
-    return path.read_bytes().decode("utf-8").split("\n")[:-1]
+    try:
+        return path.read_bytes().decode("utf-8").split("\n")[:-1]
+    except UnicodeDecodeError as error:
+        raise FormatError(f"{path}: not UTF-8 ({error}); prepare the text again") from None
 
 
 def _check_shard(path: Path, tokens: int) -> None:
     try:
         ids = np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, TypeError, EOFError, RecursionError, TokenError) as error:
         raise FormatError(f"{path}: cannot be read ({error}); prepare the text again") from None
     if ids.dtype != np.int32 or ids.shape != (tokens,):
         raise FormatError(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -13,6 +13,8 @@ from torch import Tensor
 
 from elmokit.errors import ConfigError, RankError
 from elmokit.threads import find_device
+
+Value = TypeVar("Value")
 
 # A rank that has sent nothing for so long is taken for lost, and the run ends.
 _TIMEOUT = timedelta(minutes=30)
@@ -78,30 +80,23 @@ class ProcessGroup:
 
     def mean(self, numbers: list[float]) -> list[float]:
         """The mean of each number over all ranks."""
-        if self.size == 1:
-            return numbers
-        gathered: list[Any] = [None] * self.size
-        with _lost_rank_errors():
-            dist.all_gather_object(gathered, numbers)
-        return [sum(column) / self.size for column in zip(*gathered, strict=True)]
+        return [sum(column) / self.size for column in zip(*self._of_all(numbers), strict=True)]
 
     def gather(self, part: Tensor, dim: int) -> Tensor:
-        """The tensors of all ranks, concatenated."""
-        if self.size == 1:
-            return part
-        parts = [torch.empty_like(part) for _ in range(self.size)]
-        with _lost_rank_errors():
-            dist.all_gather(parts, part.contiguous())
-        return torch.cat(parts, dim)
+        """The tensors of all ranks, concatenated on the CPU."""
+        return torch.cat(self._of_all(part.cpu()), dim)
 
-    def broadcast(self, value: Any) -> Any:
+    def broadcast(self, value: Value) -> Value:
         """The first rank's value."""
-        if self.size == 1:
-            return value
-        values = [value]
-        with _lost_rank_errors():
-            dist.broadcast_object_list(values, src=0)
-        return values[0]
+        return self._of_all(value)[0]
+
+    def _of_all(self, value: Value) -> list[Value]:
+        """The value of each rank."""
+        values = [value] * self.size
+        if self.size > 1:
+            with _lost_rank_errors():
+                dist.all_gather_object(values, value)
+        return values
 
     def close(self) -> None:
         if self.size > 1:

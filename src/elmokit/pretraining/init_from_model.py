@@ -20,7 +20,12 @@ def copy_weights(source: Pretrained, target: Pretrained) -> str:
     if old_bilm.config.aligned_layers:
         raise InputError(
             "the model to start from is aligned, which training would undo; start from the model "
-            "without alignment"
+            "without alignment, of a published one from the folder that elmo download prints"
+        )
+    if old_bilm.config.peepholes:
+        raise InputError(
+            "the model to start from has LSTMs with peephole connections, which pretraining does "
+            "not make; start from another model"
         )
     for field in fields(new_bilm.config):
         new_size, old_size = (getattr(b.config, field.name) for b in (new_bilm, old_bilm))

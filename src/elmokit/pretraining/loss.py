@@ -49,8 +49,7 @@ class Segments:
         order = np.argsort(-lengths, kind="stable")
         batch_sizes = (lengths > np.arange(steps)[:, None]).sum(1)
         batch_sizes = batch_sizes[batch_sizes > 0]
-        rank = np.empty(len(order), np.int64)
-        rank[order] = np.arange(len(order))
+        rank = np.argsort(order)
         starts_by_rank = starts[order]
         tokens = [starts_by_rank[:size] + step for step, size in enumerate(batch_sizes)]
         last = np.searchsorted(starts, np.arange(1, num_rows + 1) * steps) - 1

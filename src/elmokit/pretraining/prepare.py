@@ -58,6 +58,9 @@ def prepare(
     The vocabulary is that of a file, or the words that occur `min_count` times (3), the most
     frequent first, at most `max_words` including `<S>`, `</S>` and `<UNK>`. Lines that cannot be
     used are an error that lists them all, after everything was read; `skip_bad` leaves them out.
+
+    Example:
+        corpus = elmokit.prepare("text.txt", "corpus", min_count=1)
     """
     given_vocabulary, digest = None, None
     if vocabulary is not None:

@@ -1,11 +1,15 @@
-"""The directory of a pretraining run: settings, checkpoint and best model."""
+"""The directory of a pretraining run: settings, checkpoint, best model, and the log.
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+The log is JSON lines; it is also shown as lines of progress, and in TensorBoard.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -14,11 +18,19 @@ from elmokit.atomic import ResumableDirectory, read_checkpoint, write_atomically
 from elmokit.errors import OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.pretraining.corpus import Corpus
+from elmokit.pretraining.distributed import ProcessGroup
 from elmokit.pretraining.settings import PretrainingSettings, parse_settings
 from elmokit.pretraining.training_windows import Position
+from elmokit.pretraining.validation import Validation
+from elmokit.progress import duration
 from elmokit.toml_settings import to_toml
 
-SETTINGS, CHECKPOINT, MODEL = "settings.toml", "checkpoint.pt", "model"
+if TYPE_CHECKING:
+    from elmokit.pretraining.trainer import StepResult, Trainer
+
+SETTINGS, CHECKPOINT, MODEL, LOG = "settings.toml", "checkpoint.pt", "model", "log.jsonl"
+
+_FINAL = "perplexity_of_best"  # in the log, a validation of the best model on all held-out text
 
 _REMEDY = "resume with the same, or give another --out (and --init-from, to start from this model)"
 
@@ -108,5 +120,96 @@ class RunDirectory:
             self._directory.replace_directory(MODEL, save)
 
     def load_best_model(self) -> Pretrained:
-        """The model that was saved last."""
         return formats.load(self.path / MODEL)
+
+
+class TrainingLog:
+    """The log of a run; what was logged after the checkpoint it resumes from is removed.
+
+    TensorBoard's files are written where tensorboard is installed.
+    """
+
+    def __init__(self, directory: Path, trainer: "Trainer", group: ProcessGroup) -> None:
+        self._path, self._trainer, self._group = directory / LOG, trainer, group
+        self._tensorboard: Any = None
+        self._final_step = -1  # of the last validation on all held-out text
+        if group.is_first:
+            self._remove_after(trainer.step)
+            with suppress(ImportError):  # an extra, and slow to import
+                from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415
+
+                folder = str(directory / "tensorboard")
+                self._tensorboard = SummaryWriter(folder, purge_step=trainer.step + 1)
+
+    def write_progress(self, results: "Sequence[StepResult]") -> str:
+        """A line about some steps; its speed leaves out validation."""
+        trainer, count = self._trainer, len(results)
+        columns = zip(*(result.losses for result in results), strict=True)
+        means = self._group.mean([sum(column) / count for column in columns])
+        losses = dict(zip(trainer.config.directions, means, strict=True))
+        seconds = sum(result.seconds for result in results)
+        words_per_second = count * trainer.words_per_step / seconds
+        name = "sampled loss" if trainer.loss_is_sampled else "loss"
+        self._write(
+            epoch=round(trainer.epoch, 4),
+            **{name.replace(" ", "_"): losses},
+            gradient_norm=sum(result.gradient_norm for result in results) / count,
+            learning_rate=results[-1].learning_rate,
+            tokens_per_second=round(words_per_second, 1),
+        )
+        return (
+            f"step {trainer.step:,} of {trainer.total_steps:,}: {name} "
+            f"{', '.join(f'{direction} {loss:.3f}' for direction, loss in losses.items())}; "
+            f"{words_per_second:,.0f} tokens/s, "
+            f"{duration(trainer.steps_left * seconds / count)} left"
+        )
+
+    def write_validation(self, validation: Validation | None, *, final: bool = False) -> str:
+        """A line about a validation; the final one is of the best model on all held-out text."""
+        if validation is None:
+            return "no held-out text: the model is saved as it is"
+        self._write(**{_FINAL if final else "perplexity": asdict(validation)})
+        return str(validation)
+
+    @property
+    def has_final_validation(self) -> bool:
+        """Whether the best model was validated on all held-out text after the last step."""
+        return self._final_step == self._trainer.step
+
+    def close(self) -> None:
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+
+    def _write(self, **record: Any) -> None:
+        if not self._group.is_first:
+            return
+        step = self._trainer.step
+        with open(self._path, "a", encoding="utf-8") as file:
+            file.write(json.dumps({"update": step, **record}) + "\n")
+        if self._tensorboard is not None:
+            for name, value in _scalars(record):
+                self._tensorboard.add_scalar(name, value, step)
+
+    def _remove_after(self, step: int) -> None:
+        if not self._path.exists():
+            return
+        lines = []
+        for line in self._path.read_bytes().splitlines(keepends=True):
+            try:
+                record = json.loads(line)
+                is_kept = line.endswith(b"\n") and record["update"] <= step
+            except (ValueError, RecursionError, LookupError, TypeError):  # damaged
+                continue
+            if is_kept:
+                lines.append(line)
+                self._final_step = record["update"] if _FINAL in record else self._final_step
+        write_atomically(self._path, b"".join(lines))
+
+
+def _scalars(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, float]]:
+    """The numbers of a nested record by their paths."""
+    for key, value in record.items():
+        if isinstance(value, dict):
+            yield from _scalars(value, f"{prefix}{key}/")
+        elif value is not None:
+            yield prefix + key, float(value)

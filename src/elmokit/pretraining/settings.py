@@ -6,24 +6,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 from elmokit.errors import ConfigError
-from elmokit.model_config import (
-    PUBLISHED_FILTERS,
-    BiLMConfig,
-    CharacterConfig,
-    make_record,
-)
-from elmokit.toml_settings import (
-    check_ranges,
-    override_settings,
-    parse_toml,
-    read_toml,
-    setting,
-)
+from elmokit.model_config import PUBLISHED_FILTERS, BiLMConfig, CharacterConfig, make_record
+from elmokit.toml_settings import check_ranges, override_settings, parse_toml, read_toml, setting
 
 
 @dataclass(frozen=True)
 class PretrainingSettings:
-    """Every setting of a pretraining run: model, softmax, batches, regularization, optimizer."""
+    """Every setting of a pretraining run: model, softmax, batches, regularization, optimizer.
+
+    Example:
+        settings = elmokit.PretrainingSettings(projection_size=64, cell_size=256, epochs=3)
+    """
 
     projection_size: int = setting("size of a word vector and of an LSTM's hidden state", 128)
     cell_size: int = setting("size of an LSTM's cell state", 1024)

@@ -166,19 +166,13 @@ def split_paragraphs(
     yield from end_paragraph()
 
 
-def _decode(text: bytearray) -> list[str | UnicodeDecodeError]:
+def _decode(text: bytearray) -> Iterator[str | UnicodeDecodeError]:
     """The lines; in place of one that is not UTF-8, the error."""
-    try:
-        return [*text.decode().removesuffix("\n").split("\n")]
-    except UnicodeDecodeError:
-        return [_decode_line(line) for line in text.removesuffix(b"\n").split(b"\n")]
-
-
-def _decode_line(line: bytearray) -> str | UnicodeDecodeError:
-    try:
-        return line.decode()
-    except UnicodeDecodeError as error:
-        return error
+    for line in text.removesuffix(b"\n").split(b"\n"):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            yield error
 
 
 def _find_problem(line: str | UnicodeDecodeError, *, spaced: bool) -> tuple[str, str] | None:

@@ -12,19 +12,18 @@ import torch
 from torch import Tensor, nn
 
 from elmokit.errors import ConfigError, InputError, NumericError
+from elmokit.formats.native import without_metadata
 from elmokit.formats.pretrained import Pretrained, parameter_name, stored_name
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.dropout import Dropout
 from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax, sample_negatives
-from elmokit.model_card import without_metadata
 from elmokit.model_config import BiLMConfig, Direction
 from elmokit.pretraining.corpus import UNKNOWN_ID, Corpus
 from elmokit.pretraining.distributed import ProcessGroup
 from elmokit.pretraining.init_from_model import copy_weights
 from elmokit.pretraining.loss import DirectionInput, Segments, WindowResult, add_gradients
-from elmokit.pretraining.run_directory import Checkpoint, RunDirectory
+from elmokit.pretraining.run_directory import Checkpoint, RunDirectory, TrainingLog
 from elmokit.pretraining.settings import PretrainingSettings
-from elmokit.pretraining.training_log import TrainingLog
 from elmokit.pretraining.training_windows import Ids, Stream, Window
 from elmokit.pretraining.validation import Validation, validate
 from elmokit.threads import using_threads
@@ -61,6 +60,11 @@ def pretrain(
 
     Returns the validation of the best model on all held-out text; None if there is no such text,
     or if the run had ended before.
+
+    Example:
+        settings = elmokit.PretrainingSettings(projection_size=16, cell_size=32, steps=3)
+        elmokit.pretrain(elmokit.Corpus.open("corpus"), settings, "run", report=print)
+        model = elmokit.load("run")
     """
     device = ProcessGroup.device(device)
     group = ProcessGroup.join(device)
@@ -88,11 +92,13 @@ def pretrain(
             run_dir.save_checkpoint(trainer.checkpoint())  # the directory is this run's from now on
 
         log = TrainingLog(run_dir.path, trainer, group)
+        results: list[StepResult] = []  # since the last line of the log
         while not trainer.finished:
-            log.add(trainer.train_step())
+            results.append(trainer.train_step())
 
             if trainer.is_due(settings.log_interval):
-                tell(log.write_progress())
+                tell(log.write_progress(results))
+                results = []
             elif time.monotonic() - reported_at > _SECONDS_BETWEEN_LINES:
                 tell(f"step {trainer.step:,} of {trainer.total_steps:,}")
 
@@ -177,12 +183,10 @@ class Trainer:
 
     @property
     def steps_per_epoch(self) -> float:
-        """How many steps one pass over the text takes."""
         return self.corpus.predictions / self.words_per_step
 
     @property
     def steps_left(self) -> int:
-        """How many steps are not done yet."""
         return self.total_steps - self.step
 
     @property
@@ -333,9 +337,8 @@ class Trainer:
         """Add the gradients of one window, part `part` of this step's."""
         settings = self.settings
         my_windows = [window.rows(self._rows) for window in windows]
-        type_ids, type_rows = np.unique(
-            [window.inputs for window in my_windows], return_inverse=True
-        )
+        inputs = [window.inputs for window in my_windows]
+        type_ids, type_rows = np.unique(inputs, return_inverse=True)
         chars, _ = self.pretrained.indexer.encode([self.corpus.lexicon[t] for t in type_ids])
         chars = np.vstack([np.zeros_like(chars[:1]), chars])  # row 0 is padding
         type_rows = type_rows.reshape(len(my_windows), -1) + 1
@@ -383,12 +386,9 @@ class Trainer:
             return None
         if not self.loss_is_sampled:
             return NegativeSample.entire_vocabulary(num_words, like=next(self.model.parameters()))
-        generator = torch.Generator()
-        generator.manual_seed(_combine_seeds(_SAMPLE, *seed))
-        word_ids, log_expected_counts = sample_negatives(
-            num_words, self.settings.num_sampled, generator
-        )
-        return NegativeSample(word_ids.to(self._device), log_expected_counts.to(self._device))
+        generator = torch.Generator().manual_seed(_combine_seeds(_SAMPLE, *seed))
+        sample = sample_negatives(num_words, self.settings.num_sampled, generator)
+        return NegativeSample(*(tensor.to(self._device) for tensor in sample))
 
     @property
     def _sparse(self) -> bool:
@@ -406,10 +406,11 @@ class Trainer:
             return
         direction = int(np.argmin(np.isfinite(result.losses)))
         rows = [row + self._rows.start for row in result.not_finite[direction]]
-        details = [
-            f"row {row} of the batch was {self._text(windows[direction], row)!r}"
-            for row in rows[:_SEQUENCES_NAMED]
-        ]
+        details = []
+        for row in rows[:_SEQUENCES_NAMED]:
+            word_ids = [*windows[direction].inputs[row], windows[direction].targets[row, -1]]
+            text = " ".join(self.corpus.lexicon[word] for word in word_ids)
+            details.append(f"row {row} of the batch was {text!r}")
         if len(rows) > _SEQUENCES_NAMED:
             details.append(f"and {len(rows) - _SEQUENCES_NAMED} rows more")
         raise NumericError(
@@ -418,24 +419,19 @@ class Trainer:
             f"{_REMEDY}"
         )
 
-    def _text(self, window: Window, row: int) -> str:
-        """The words of a row, and the last word that it predicts."""
-        ids = [*window.inputs[row], window.targets[row, -1]]
-        return " ".join(self.corpus.lexicon[word] for word in ids)
-
 
 def make_model(settings: PretrainingSettings, vocabulary_size: int) -> LanguageModel:
     """A new model with random weights."""
-    if settings.softmax == "adaptive" and settings.cutoffs[-1] >= vocabulary_size:
+    softmax: Softmax | AdaptiveSoftmax
+    if settings.softmax != "adaptive":
+        softmax = Softmax(vocabulary_size, settings.projection_size)
+    elif settings.cutoffs[-1] < vocabulary_size:
+        softmax = AdaptiveSoftmax(vocabulary_size, settings.projection_size, settings.cutoffs)
+    else:
         raise ConfigError(
             f"cutoffs is {settings.cutoffs}, but there are only {vocabulary_size:,} words to "
             "predict"
         )
-    softmax = (
-        AdaptiveSoftmax(vocabulary_size, settings.projection_size, settings.cutoffs)
-        if settings.softmax == "adaptive"
-        else Softmax(vocabulary_size, settings.projection_size)
-    )
     bilm = BiLM(settings.bilm(vocabulary_size))
     return LanguageModel(bilm, softmax, tie_weights=settings.tie_weights)
 
