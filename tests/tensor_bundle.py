@@ -1,9 +1,11 @@
-"""A writer of TensorFlow's checkpoint format, from the description of the format alone."""
+"""Writers of TensorFlow's checkpoint formats, from the description of the formats alone."""
 
 import struct
 
 import numpy as np
 
+# The fields of a TensorProto that hold numbers of a type.
+NUMBERS = {"float32": 5, "float64": 6, "int64": 10}
 TYPES = {"float32": 1, "float64": 2, "int32": 3, "int64": 9, "bool": 10, "float16": 19}
 BFLOAT16 = 14
 
@@ -73,6 +75,36 @@ def write_checkpoint(
     return index
 
 
+def write_slices(path, tensors, *, pieces=1, block_size=4096, compression=0, change=None):
+    """Write a checkpoint in TensorFlow's first format, one file; `pieces` are those of a tensor."""
+    table, described = {}, b""
+    for name, array in tensors.items():
+        numbers = np.asarray(array)
+        code, field = TYPES[str(numbers.dtype)], NUMBERS[str(numbers.dtype)]
+        whole = b"".join(bytes_field(1, b"") for _ in numbers.shape)
+        described += bytes_field(
+            1,
+            bytes_field(1, name.encode())
+            + bytes_field(2, shape_message(numbers.shape))
+            + varint_field(3, code)
+            + bytes_field(4, whole),
+        )
+        encoded = numbers.tobytes()
+        if field == NUMBERS["int64"]:
+            encoded = b"".join(varint(int(number)) for number in numbers.flat)
+        saved = bytes_field(1, name.encode()) + bytes_field(2, whole)
+        saved += bytes_field(3, bytes_field(field, encoded))
+        for number in range(pieces):
+            place = [(number, -1)] * len(numbers.shape)
+            table[piece_key(name, place)] = bytes_field(2, saved)
+    table[b""] = bytes_field(1, described + bytes_field(2, varint_field(1, 1)))
+    if change is not None:
+        change(table)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(leveldb_table(sorted(table.items()), block_size, compression))
+    return path
+
+
 def leveldb_table(entries, block_size, compression):
     """The bytes of a table, its entries in the order of their keys."""
     contents, handles, waiting = b"", [], []
@@ -112,8 +144,11 @@ def block(entries, *, restart):
 
 
 def entry(dtype, shape):
-    dims = b"".join(bytes_field(2, varint_field(1, size)) for size in shape)
-    return varint_field(1, dtype) + bytes_field(2, dims)
+    return varint_field(1, dtype) + bytes_field(2, shape_message(shape))
+
+
+def shape_message(shape):
+    return b"".join(bytes_field(2, varint_field(1, size)) for size in shape)
 
 
 def extent(start, length):
@@ -184,6 +219,47 @@ def training_variables(weights, *, cells=("kernel", "bias", "projection/kernel")
         variables[f"lm/{variable}"] = array
         variables[f"lm/{variable}/Adagrad"] = np.ones_like(array)
     return variables
+
+
+def lm_1b_variables(weights, special, *, shards=4):
+    """The variables of lm_1b, given arrays by bilm-tf's names and peepholes, in all files.
+
+    `special` are the bytes that stand for the boundaries, whose rows end bilm-tf's embedding.
+    """
+    rows = weights["char_embed"][:256].copy()
+    rows[special] = weights["char_embed"][256:]
+    variables = {"char_embedding/W": rows}
+
+    def shard(name, matrix):
+        for number, part in enumerate(np.split(matrix, shards)):
+            variables[f"{name}_{number}"] = part
+
+    for name, array in weights.items():
+        if name.startswith("CNN/W_cnn_"):
+            number = name.removeprefix("CNN/W_cnn_")
+            kernel, bias = array.transpose(1, 2, 0, 3), weights[f"CNN/b_cnn_{number}"]
+            variables[f"char_embedding/cnn_{number}/kernel"] = kernel
+            variables[f"char_embedding/cnn_{number}/b"] = bias[None, None, None]
+        if name.startswith("CNN_high_") and name.endswith("/W_carry"):
+            highway, _, _ = name.partition("/")
+            scope = f"char_embedding/dense_{highway.removeprefix('CNN_high_')}"
+            shard(f"{scope}/gate/W", array)  # 2 is subtracted from the gates when they are computed
+            variables[f"{scope}/gate/b"] = weights[f"{highway}/b_carry"][None] + np.float32(2)
+            shard(f"{scope}/tr/W", weights[f"{highway}/W_transform"])
+            variables[f"{scope}/tr/b"] = weights[f"{highway}/b_transform"][None]
+        if name.endswith("/peepholes"):
+            cell = name.removesuffix("/peepholes")
+            scope = f"lstm/lstm_{cell.split('/Cell')[1].split('/')[0]}"
+            shard(f"{scope}/W", weights[f"{cell}/W_0"])
+            shard(f"{scope}/W_P", weights[f"{cell}/W_P_0"])
+            variables[f"{scope}/B"] = weights[f"{cell}/B"]
+            for gate, row in zip("IFO", array, strict=True):
+                variables[f"{scope}/W_{gate}_diag"] = row
+    shard("char_embedding/proj/W", weights["CNN_proj/W_proj"])
+    variables["char_embedding/proj/b"] = weights["CNN_proj/b_proj"][None]
+    for number in range(shards):  # a row of each in turn
+        variables[f"softmax/W_{number}"] = weights["softmax/W"][number::shards]
+    return variables | {"softmax/b": weights["softmax/b"]}
 
 
 def module_variables(weights, mix_weights, scale, *, deeppavlov=False):

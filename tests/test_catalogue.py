@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
+import torch
 
 import elmokit
 from elmokit import catalogue
@@ -195,6 +196,7 @@ def test_the_addresses_in_old_programs_stand_for_the_model(mirror, model_folder,
         "https://tfhub.dev/google/elmo/3",
         "http://tfhub.dev/google/elmo/3/",
         "https://tfhub.dev/google/elmo/3?tf-hub-format=compressed",
+        "https://alpha.tfhub.dev/google/elmo/3",
     ],
 )
 def test_a_tfhub_address_stands_for_the_model(mirror, model_folder, tmp_path, address):
@@ -346,6 +348,30 @@ def test_a_model_without_an_address_says_where_to_put_it(monkeypatch, cache):
         DownloadError, match=r"no program can download it; put options.json and wei"
     ):
         elmokit.load("stackoverflow")
+
+
+def test_a_model_called_aligned_is_aligned_when_it_is_named(
+    mirror, model_folder, tmp_path, monkeypatch
+):
+    matrix = np.random.default_rng(0).standard_normal((12, 12)) / 4
+    torch.save(matrix, tmp_path / "alignment.pth")
+    for path in (model_folder / "options.json", model_folder / "weights.hdf5"):
+        mirror.files[f"/aligned-es/{path.name}"] = path.read_bytes()
+    mirror.files["/aligned-es/alignment.pth"] = (tmp_path / "alignment.pth").read_bytes()
+    named, plain = elmokit.load("aligned-es"), elmokit.load(elmokit.download("aligned-es"))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    torch.save(matrix + 1, "alignment.pth")  # of another language: it has no effect
+    assert elmokit.load("aligned-es").pretrained.fingerprint() == named.pretrained.fingerprint()
+    assert named.bilm.config.aligned_layers == (1,)
+    assert plain.bilm.config.aligned_layers == ()
+    (actual,), (layers,) = named.embed([["gato"]]), plain.embed([["gato"]])
+    np.testing.assert_allclose(actual[1], layers[1] @ matrix.T, atol=1e-6)
+    np.testing.assert_array_equal(actual[[0, 2]], layers[[0, 2]])
+    other = elmokit.load("aligned-es", align={2: matrix})
+    assert other.bilm.config.aligned_layers == (2,)
+    weights = f"{ALLENNLP[0]}multilingual_elmo/es_weights.hdf5"  # as AllenNLP's programs name it
+    assert fingerprint(model_folder / "options.json", weights) == plain.pretrained.fingerprint()
 
 
 def test_a_mirror_may_have_what_has_no_address(mirror, model_folder):

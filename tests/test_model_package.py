@@ -12,7 +12,7 @@ import elmokit
 from elmokit import formats
 from elmokit.cli import app
 from elmokit.errors import InputError
-from elmokit.model_card import with_metadata
+from elmokit.formats.native import with_metadata
 from elmokit.model_package import write_package
 from elmokit.toml_settings import read_toml
 

@@ -28,7 +28,6 @@ from elmokit.atomic import write_atomically
 from elmokit.errors import DownloadError, FormatError, InputError, OutputError
 from elmokit.file_download import RemoteFile, check_content
 from elmokit.file_download import download as download_file
-from elmokit.model_card import with_metadata
 from elmokit.model_config import make_record
 from elmokit.toml_settings import read_toml
 
@@ -48,7 +47,12 @@ class PublishedModel:
 
     `sources` are alternatives: the files of the first that can be downloaded are the model.
     `addresses` stand for the model where old programs name one; `tokenizer` is the one of elmokit's
-    that is nearest to how the training text was split (`tokenization`).
+    that is nearest to how the training text was split (`tokenization`). `align` is the file of the
+    model that aligns it with another language's; it is applied when the model is named.
+
+    Example:
+        seqvec = elmokit.models("seqvec")[0]
+        print(seqvec.description, seqvec.licence)
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -63,6 +67,7 @@ class PublishedModel:
     aliases: tuple[str, ...] = ()
     addresses: tuple[str, ...] = ()
     tokenizer: str | None = None
+    align: str | None = None
     tokenization: str = "not stated"
     layers: int | None = None  # the words' vectors count as one
     dimensions: int | None = None
@@ -96,7 +101,7 @@ class Location:
 
     path: Path
     tokenizer: str | None = None
-    card: str = ""
+    published: PublishedModel | None = None  # the model that it is the whole of
 
 
 def models(
@@ -106,6 +111,9 @@ def models(
 
     `query` are words of a name, a language, a domain or a description; `language` is a code such as
     "de" or an English name.
+
+    Example:
+        [model.name for model in elmokit.models("german", language="de")]
     """
     return [
         model
@@ -120,6 +128,9 @@ def download(name: str, *, offline: bool = False) -> Path:
     """Download a model if it is not there yet, check its files, and return where it lies.
 
     Raises InputError if no model has that name, DownloadError if it cannot be had.
+
+    Example:
+        folder = elmokit.download("medium")
     """
     model = find_model(name)
     if model is None:
@@ -154,14 +165,11 @@ def locate(source: str | Path, *, file_of_pair: bool = False, offline: bool = Fa
 
 def cache_folder() -> Path:
     """The folder of downloaded models: ELMOKIT_CACHE, or where the system keeps caches."""
+    if named := os.environ.get("ELMOKIT_CACHE"):
+        return Path(named).expanduser()
     import platformdirs  # noqa: PLC0415  not needed for a model that is given by its path
 
-    named = os.environ.get("ELMOKIT_CACHE")
-    return (
-        Path(named).expanduser()
-        if named
-        else platformdirs.user_cache_path("elmokit", appauthor=False)
-    )
+    return platformdirs.user_cache_path("elmokit", appauthor=False)
 
 
 def is_offline(offline: bool) -> bool:
@@ -179,24 +187,7 @@ def language_names(model: PublishedModel) -> list[str]:
 def _locate_model(model: PublishedModel, *, offline: bool) -> Location:
     if model.unsupported:
         raise FormatError(f"{model.name}: elmokit cannot load it: {model.unsupported}")
-    return Location(_fetch(model, offline=offline), model.tokenizer, _card_of(model))
-
-
-def _card_of(model: PublishedModel) -> str:
-    """What the catalogue knows about a model, as its card."""
-    facts = [
-        ("Description", model.description),
-        ("Languages", ", ".join(language_names(model))),
-        ("Tokenization of its text", model.tokenization),
-        ("Licence", model.licence),
-        ("Page", model.page),
-        *(("Reference", paper) for paper in model.citation),
-        *(("Note", note) for note in model.notes),
-    ]
-    lines = "".join(f"- {name}: {value}\n" for name, value in facts if value)
-    licence = "unknown" if "not" in model.licence.split() else model.licence
-    card = f"# {model.name}\n\nA published ELMo model.\n\n{lines}"
-    return with_metadata(card, languages=model.languages, licence=licence)
+    return Location(_fetch(model, offline=offline), model.tokenizer, model)
 
 
 def _locate_address(address: str, *, file_of_pair: bool, offline: bool) -> Location:
@@ -328,7 +319,7 @@ class _ModelCache:
     def check(self, sources: Sequence[Sequence[RemoteFile]], *, thoroughly: bool) -> None:
         """Raise DownloadError if a file is not what it was; record one put there by hand."""
         for file in (file for source in sources for file in source):
-            path, recorded = self.folder / file.name, self._record_of(file.name)
+            path, recorded = self.folder / file.name, self._records().get(file.name)
             if not path.is_file():
                 continue
             size = path.stat().st_size
@@ -361,7 +352,7 @@ class _ModelCache:
         raise DownloadError(f"{model.name}: {'; '.join(problems)}; try again, or {_by_hand(model)}")
 
     def _download(self, name: str, file: RemoteFile) -> None:
-        recorded = self._record_of(file.name)
+        recorded = self._records().get(file.name)
         try:
             result = download_file(
                 replace(file, urls=_addresses(name, file)),
@@ -402,9 +393,6 @@ class _ModelCache:
                 f"{self._record}: is damaged, expected the sha256 and size of each downloaded "
                 "file; remove it to accept the files that are there, or the next download"
             ) from None
-
-    def _record_of(self, name: str) -> _FileRecord | None:
-        return self._records().get(name)
 
     def _add(self, name: str, *, sha256: str, size: int, url: str) -> None:
         """Record a file, unless there is a record of it, which stays."""
@@ -515,11 +503,11 @@ def _read_models(path: Path) -> Sequence[PublishedModel]:
     value that the row's `fill` gives to that name. Before a colon, a name of the table `hosts`
     stands for each of its addresses; `cite` names entries of the table `papers`.
     """
-    own = _tables() if path == _CATALOGUE else read_toml(path)
-    tables = _tables() | own
+    content = _tables() if path == _CATALOGUE else read_toml(path)
+    tables = _tables() | content
     rows = [
         _filled({**group, **row, "models": None}, row.get("fill", {}))
-        for group in own["group"]
+        for group in content["group"]
         for row in group["models"]
     ]
     for row in rows:
@@ -527,8 +515,11 @@ def _read_models(path: Path) -> Sequence[PublishedModel]:
         row.pop("fill", None)
         row["citation"] = [tables["papers"][key] for key in row.pop("cite", ())]
         for file in (file for source in row.get("sources", ()) for file in source):
+            parts = [url.partition(":") for url in file.get("urls", ())]
             file["urls"] = [
-                u for url in file.get("urls", ()) for u in _expand(url, tables["hosts"])
+                prefix + path
+                for host, colon, path in parts
+                for prefix in tables["hosts"].get(host, [host + colon])
             ]
         if "folder" in row:
             row["folder"] = path.parent / row["folder"]
@@ -541,8 +532,3 @@ def _filled(value: Any, names: Mapping[str, object]) -> Any:
     if isinstance(value, list):
         return [_filled(inner, names) for inner in value]
     return value.format_map(names) if isinstance(value, str) and names else value
-
-
-def _expand(url: str, hosts: Mapping[str, Sequence[str]]) -> list[str]:
-    host, _, path = url.partition(":")
-    return [prefix + path for prefix in hosts[host]] if host in hosts else [url]

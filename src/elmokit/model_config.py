@@ -1,5 +1,6 @@
 """The configuration of a model, and reading validated records from JSON."""
 
+import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +26,11 @@ class BiLMConfig:
     `projection_size` is the size of a word vector and of an LSTM's hidden state, `cell_size` that
     of its cell state. Where the two are equal, the LSTM has no projection. A model has one of
     `characters`, `vocabulary_size` (a word-level model, whose embedding has so many rows) and
-    `lexicons`. `aligned_layers` are those that are turned to another language's model.
+    `lexicons`. `aligned_layers` are those that are turned to another language's model. With
+    `peepholes`, the gates of the LSTMs also depend on the cell state.
+
+    Example:
+        elmokit.BiLMConfig(512, 4096, num_layers=2, characters=elmokit.CharacterConfig())
     """
 
     projection_size: int
@@ -40,6 +45,7 @@ class BiLMConfig:
     forget_bias: float = 1.0
     lexicons: "LexiconConfig | None" = None
     aligned_layers: tuple[int, ...] = ()
+    peepholes: bool = False
 
     def __post_init__(self) -> None:
         _positive("projection_size", self.projection_size)
@@ -51,6 +57,8 @@ class BiLMConfig:
                 f"({self.cell_size}); lower projection_size or raise cell_size"
             )
         object.__setattr__(self, "forget_bias", float(self.forget_bias))
+        if not math.isfinite(self.forget_bias):
+            raise ConfigError(f"forget_bias is {self.forget_bias}, expected a finite number")
         if self.directions not in (("forward", "backward"), ("forward",), ("backward",)):
             raise ConfigError(
                 f"directions is {self.directions!r}, "
@@ -95,6 +103,9 @@ class CharacterConfig:
 
     `max_characters` is how many character ids a word has at most, including begin and end of word;
     `filters` are (width, number of filters) pairs.
+
+    Example:
+        elmokit.CharacterConfig(max_characters=30, filters=((1, 32), (3, 64)), highway_layers=1)
     """
 
     max_characters: int = 50

@@ -8,8 +8,7 @@ from pathlib import Path
 from elmokit import formats
 from elmokit.atomic import new_directory
 from elmokit.errors import InputError, OutputError
-from elmokit.formats.native import CARD
-from elmokit.model_card import without_metadata
+from elmokit.formats.native import CARD, without_metadata
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 _VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")

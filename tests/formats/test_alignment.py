@@ -229,3 +229,15 @@ def test_bad_npz_files_are_refused(folder, tmp_path, matrices):
         path.write_bytes(cut)
         with pytest.raises(FormatError, match=r"cannot be read as an \.npz or \.pth file"):
             elmokit.load(folder, align=path)
+
+
+def test_an_npz_with_half_a_header_is_refused(folder, tmp_path, matrices):
+    path = save_npz(tmp_path / "align.npz", matrices)
+    with zipfile.ZipFile(path) as archive:
+        content = archive.read("1.npy")
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(
+            "1.npy", content[:10] + content[10:].replace(b")", b" ").replace(b"}", b" ")
+        )
+    with pytest.raises(FormatError, match=r"cannot be read as an \.npz or \.pth file"):
+        elmokit.load(folder, align=path)

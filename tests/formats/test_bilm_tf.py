@@ -125,7 +125,7 @@ def test_models_that_bilm_tf_cannot_hold_are_refused(tmp_path):
     other = elmokit.Pretrained(
         LanguageModel(elmokit.BiLM(replace(config, directions=("forward",), forget_bias=0.0)))
     )
-    with pytest.raises(FormatError, match=r"adds 1.0 to all forget gates, but this model adds 0.0"):
+    with pytest.raises(FormatError, match=r"a model that adds 0\.0 to forget gates"):
         formats.save(other, tmp_path / "out", format="bilm-tf")
     with pytest.raises(InputError, match="bilm-tf's files hold float32 only"):
         elmokit.convert(tmp_path / "model", tmp_path / "out", format="bilm-tf", half=True)
@@ -146,7 +146,7 @@ def test_a_missing_dataset_is_named(folder):
 
 def test_a_wrong_shape_is_named(folder):
     rewrite(folder, lambda options: options["lstm"].update(dim=13))
-    refused(folder, r"LSTMCell/W_0 has the shape \(12, 48\), but the options ask for \(12, 52\)")
+    refused(folder, r"LSTMCell/W_0 has the shape \(12, 48\), expected \(12, 52\)")
 
 
 def test_a_wrong_number_of_characters_is_named(folder):
@@ -154,7 +154,7 @@ def test_a_wrong_number_of_characters_is_named(folder):
         table = file["char_embed"][...]
         del file["char_embed"]
         file["char_embed"] = table[:-1]
-    refused(folder, r"char_embed has the shape \(260, 5\), but the options ask for \(261, 5\)")
+    refused(folder, r"char_embed has the shape \(260, 5\), expected \(261, 5\)")
 
 
 def test_integer_weights_are_refused(folder):
@@ -179,7 +179,7 @@ def test_a_huge_declared_shape_is_refused_before_it_is_allocated(folder):
                         del file[f"{cell}/{name}"]
                     chunks = (1, 1024) if len(shape) == 2 and shape[1] > 6 else True
                     file.create_dataset(f"{cell}/{name}", shape, "f4", chunks=chunks)
-    refused(folder, "declares 928,.* bytes of weights, but the whole file has only")
+    refused(folder, "declares 928,.* bytes of weights or more, but has")
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_damaged_files_give_one_line_errors(folder):
 def test_the_default_character_embedding_size_is_16(tmp_path):
     folder = make_folder(tmp_path)
     rewrite(folder, lambda options: options["char_cnn"].pop("embedding"))
-    refused(folder, r"char_embed has the shape \(261, 5\), but the options ask for \(261, 16\)")
+    refused(folder, r"char_embed has the shape \(261, 5\), expected \(261, 16\)")
 
 
 @pytest.mark.parametrize(

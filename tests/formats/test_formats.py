@@ -1,10 +1,12 @@
 import gzip
 import json
 import os
+import re
 import tarfile
 import time
 import zipfile
 
+import h5py
 import numpy as np
 import pytest
 import safetensors.torch
@@ -14,7 +16,7 @@ import elmokit
 from elmokit import formats
 from elmokit.errors import ConfigError, FormatError, InputError, OutputError
 from elmokit.formats import load
-from elmokit.model_card import without_metadata
+from elmokit.formats.native import without_metadata
 from random_models import make_folder
 
 SENTENCES = [["The", "cat", "word1"], ["sat"]]
@@ -378,6 +380,7 @@ def test_a_truncated_safetensors_file_is_refused(ours):
         (lambda c: c.update(version=2), "config.json: version is 2, expected 1"),
         (lambda c: c.update(format="x"), "expected the config.json of an elmokit model"),
         (lambda c: c.update(softmax_words=9, softmax_cutoffs=[5, 4]), "expected rising numbers"),
+        (lambda c: c.update(softmax_words=9, softmax_cutoffs=[]), "expected rising numbers"),
         (lambda c: c["bilm"].update(dim=0), "bilm: projection_size is 0, expected 1 to"),
         (lambda c: c.pop("bilm"), "bilm: Field required"),
         (lambda c: c.update(softmax_words=-5), "softmax_words is -5, expected 1 to"),
@@ -397,3 +400,71 @@ def test_the_config_of_another_model_is_refused(ours, change, message):
     change(config)
     (ours / "config.json").write_text(json.dumps(config))
     refused(message, ours)
+
+
+def with_number(folder, number):
+    """The folder, with a number in the middle of the weights of an LSTM."""
+    with h5py.File(folder / "weights.hdf5", "r+") as file:
+        file["RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_P_0"][4, 2] = number
+    return folder
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("format", ["bilm-tf", "elmokit"])
+def test_weights_that_are_not_finite_are_refused_by_their_place(folder, tmp_path, number, format):
+    source, file = with_number(folder, number), folder
+    if format == "elmokit":
+        source = file = tmp_path / "saved"
+        elmokit.load(folder, allow_nonfinite=True).save(source)
+    place = "bilm.lstms.1.layers.0.projection[2, 4]"
+    refused(re.escape(f"{file}: {place} is {number}, expected finite numbers"), source)
+
+
+def test_weights_that_are_not_finite_load_if_that_is_asked_for(folder):
+    model = elmokit.load(with_number(folder, float("nan")), allow_nonfinite=True)
+    assert np.isnan(model.embed([["a"]])[0]).any()
+
+
+def test_finite_weights_whose_sum_is_infinite_are_loaded(folder):
+    with h5py.File(folder / "weights.hdf5", "r+") as file:
+        file["CNN/b_cnn_0"][...] = 3e38
+    assert load(folder).model.bilm.encoder.filters[0].bias.sum().isinf()
+
+
+def test_a_mix_that_is_not_finite_is_refused(folder):
+    options = json.loads((folder / "options.json").read_text())
+    options["elmokit"] = {"mix": {"weights": [0.0, float("nan"), 0.0], "scale": 1.0}}
+    (folder / "options.json").write_text(json.dumps(options))
+    refused(r"mix.weights\[1\] is nan, expected finite numbers", folder)
+
+
+def test_a_name_in_hdf5_that_is_not_utf8_is_shown(folder):
+    with h5py.File(folder / "weights.hdf5", "r+") as file:
+        space = h5py.h5s.create_simple((1,))
+        h5py.h5d.create(file.id, b"char_embed\xff", h5py.h5t.IEEE_F32LE, space)
+    refused(r"char_embed\\xff is there, but the options do not mention it", folder)
+
+
+def test_files_of_a_model_in_several_folders_of_an_archive_are_no_model(folder, tmp_path):
+    with zipfile.ZipFile(tmp_path / "model.zip", "w") as archive:
+        archive.write(folder / "options.json", "a/options.json")
+        archive.write(folder / "weights.hdf5", "b/weights.hdf5")
+    refused(
+        "the files of a model of the format bilm-tf are not in one folder", tmp_path / "model.zip"
+    )
+
+
+def test_json_of_a_thousand_brackets_in_each_other_is_refused(folder, tmp_path):
+    elmokit.load(folder).save(tmp_path / "saved")
+    (tmp_path / "saved/config.json").write_text("[" * 100_000)
+    refused(r"config.json: .*expected the config.json of an elmokit model", tmp_path / "saved")
+
+
+def test_what_safetensors_says_of_a_damaged_header_is_one_line(folder, tmp_path):
+    elmokit.load(folder).save(tmp_path / "saved")
+    header = b'{"a": {"dtype": "F\\n32", "shape": [], "data_offsets": [0, 4]}}'
+    content = len(header).to_bytes(8, "little") + header + b"\0" * 4
+    (tmp_path / "saved/model.safetensors").write_bytes(content)
+    with pytest.raises(FormatError, match="cannot be read as safetensors") as caught:
+        load(tmp_path / "saved")
+    assert "\n" not in str(caught.value)

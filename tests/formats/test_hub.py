@@ -11,7 +11,7 @@ import pytest
 import elmokit
 from elmokit import formats
 from elmokit.formats import hub as hub_module
-from elmokit.model_card import describe, with_metadata, without_metadata
+from elmokit.formats.native import card_facts, with_metadata, without_metadata
 from local_hub import local_hub
 from random_models import make_folder
 
@@ -268,13 +268,13 @@ def test_a_card_gets_metadata_unless_it_has_some(tmp_path, pretrained):
 def test_a_card_can_get_other_metadata(tmp_path):
     card = tmp_path / "README.md"
     card.write_text("---\nlicense: other\nlicense_name: Mine\ntags: [elmo]\n---\n# Mine\n")
-    hub_module.update_metadata(card, describe(["sw"], "MIT"))
+    hub_module.update_metadata(card, card_facts(["sw"], "MIT"))
     changed = huggingface_hub.ModelCard.load(card)
     expected = {"license": "mit", "tags": ["elmo"], "language": ["sw"]}
     assert (changed.data.to_dict(), changed.text.strip()) == (expected, "# Mine")
     card.write_text("---\ntags: [elmo\n---\n# Mine\n")
     with pytest.raises(elmokit.InputError, match="its first lines are no YAML"):
-        hub_module.update_metadata(card, describe(["sw"], "MIT"))
+        hub_module.update_metadata(card, card_facts(["sw"], "MIT"))
 
 
 def test_the_metadata_of_published_models_are_valid():
@@ -282,8 +282,8 @@ def test_the_metadata_of_published_models_are_valid():
         card = with_metadata("# A card", languages=model.languages, licence=model.licence)
         data = huggingface_hub.ModelCard(card, ignore_metadata_errors=False).data
         assert data.to_dict()["language"] == list(model.languages) if model.languages else True
-    assert describe("no", "GPL-3.0-or-later") == {"language": ["no"], "license": "gpl-3.0"}
-    assert describe([], "My own") == {"license": "other", "license_name": "My own"}
+    assert card_facts("no", "GPL-3.0-or-later") == {"language": ["no"], "license": "gpl-3.0"}
+    assert card_facts([], "My own") == {"license": "other", "license_name": "My own"}
     norwegian = huggingface_hub.ModelCard(with_metadata("", languages=["no"])).data
     assert norwegian.language == ["no"]
     english = huggingface_hub.ModelCard((formats.ENGLISH / "README.md").read_text("utf-8")).data

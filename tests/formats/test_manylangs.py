@@ -304,7 +304,7 @@ PUBLISHED = "cnn_50_100_512_4096_sample.json"
             edit_weights(
                 "token_embedder.pkl", lambda w: w.update({PROJECTION: torch.zeros(1).expand(10**7)})
             ),
-            "token_embedder.pkl: declares 40,0.* bytes of weights, but the whole file has only",
+            "token_embedder.pkl: declares 40,0.* bytes of weights or more, but has",
         ),
         (lambda f: torch.save([1], f / "encoder.pkl"), "encoder.pkl: holds list, expected tensors"),
         (lambda f: (f / "encoder.pkl").write_bytes(b""), "encoder.pkl: cannot be read as a file"),
@@ -344,7 +344,7 @@ def test_a_compressed_state_dict_is_not_unpacked(folder):
     ):
         for name in plain.namelist():
             packed.writestr(name, plain.read(name))
-    refused("encoder.pkl: declares 4,1.* bytes of weights, but the whole file has only", folder)
+    refused("encoder.pkl: declares 4,1.* bytes of weights or more, but has", folder)
 
 
 def test_a_native_folder_without_its_lexicons_is_refused(folder, tmp_path):

@@ -12,7 +12,13 @@ from elmokit.errors import FormatError
 from elmokit.formats import load
 from elmokit.formats.tensor_bundle import read_bundle
 from random_models import make_options, make_weights, write_files
-from tensor_bundle import module_variables, training_variables, varint_field, write_checkpoint
+from tensor_bundle import (
+    module_variables,
+    training_variables,
+    varint_field,
+    write_checkpoint,
+    write_slices,
+)
 
 SENTENCES = [["The", "cat", "word1"], ["sat"]]
 VOCABULARY = ["<S>", "</S>", "<UNK>", *(f"word{k}" for k in range(6))]
@@ -228,11 +234,12 @@ def test_a_missing_data_file_is_named(tmp_path):
     refused(r"model.ckpt-7.data-00000-of-00001 is not beside it", run)
 
 
-def test_a_checkpoint_in_one_file_is_refused(tmp_path):
-    run, _ = make_run(tmp_path)
-    (run / "model.ckpt-7.index").rename(tmp_path / "ckpt-lstm")
-    refused("TensorFlow's first format .one file.", tmp_path / "ckpt-lstm")
-    refused("this is lm_1b .* elmokit cannot run it, use the original ELMo", tmp_path)
+def test_a_training_run_in_tensorflows_first_format_is_read(tmp_path):
+    run, hdf5 = make_run(tmp_path)
+    tensors = {name: tensor[()] for name, tensor in read_bundle(run / "model.ckpt-7.index").items()}
+    (run / "model.ckpt-7.index").unlink()
+    write_slices(run / "model.ckpt-7", tensors)
+    assert_same_model(load(run / "model.ckpt-7"), load(hdf5))
 
 
 def test_a_compressed_index_is_refused(tmp_path):

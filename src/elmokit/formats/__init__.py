@@ -5,6 +5,7 @@ import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Literal
 
@@ -16,11 +17,11 @@ from elmokit.formats import hub, native
 from elmokit.formats.alignment import Align, read_alignment
 from elmokit.formats.archives import file_kind, unpack_model
 from elmokit.formats.bilm_tf import read_bilm_tf, write_bilm_tf
+from elmokit.formats.lm_1b import read_lm_1b  # noqa: F401  registers the format
 from elmokit.formats.manylangs import read_manylangs  # noqa: F401  registers the format
 from elmokit.formats.model_format import FORMATS, explain_missing, find_format
-from elmokit.formats.pretrained import Pretrained
+from elmokit.formats.pretrained import Pretrained, check_finite
 from elmokit.formats.tf_checkpoint import read_checkpoint
-from elmokit.model_card import describe
 from elmokit.vocab import write_vocabulary
 
 __all__ = ["Pretrained", "convert", "load", "locate", "push", "save"]
@@ -39,6 +40,7 @@ def load(
     tokenizer: str | None = None,
     align: Align | None = None,
     offline: bool = False,
+    allow_nonfinite: bool = False,
 ) -> Pretrained:
     """The model with a name, of a folder, an archive, or an options and a weights file.
 
@@ -46,7 +48,9 @@ def load(
     (`elmokit.models`), which is downloaded at its first use unless `offline` is set, here or by
     ELMOKIT_OFFLINE=1; hf://user/model[@revision][/folder] is one of the Hugging Face Hub, for which
     HF_HUB_OFFLINE=1 says the same. `tokenizer` replaces the one that is stored with the model, and
-    `align` (see LoadOptions) its alignment.
+    `align` (see LoadOptions) its alignment; a published model that is named is aligned if matrices
+    of it are published. Weights that hold a NaN or an infinity are refused unless `allow_nonfinite`
+    is set.
     """
     pair = weights is not None
     location = Location(ENGLISH)
@@ -58,8 +62,15 @@ def load(
     if weights is not None:
         second = locate(weights, file_of_pair=pair, offline=offline).path
     pretrained = _load(first, second, tokenizer or location.tokenizer)
-    if location.card and not pretrained.card:
-        pretrained = replace(pretrained, card=location.card)
+    if not allow_nonfinite:
+        mix = pretrained.mix
+        mixes = () if mix is None else mix.named_parameters(prefix="mix")
+        check_finite(chain(pretrained.model.named_parameters(), mixes), str(second or first))
+    published = location.published
+    if published is not None and not pretrained.card:
+        pretrained = replace(pretrained, card=native.published_card(published))
+    if align is None and published is not None and published.align is not None:
+        align = first / published.align
     if align is not None:
         bilm = pretrained.model.bilm
         if isinstance(align, str | Path) and first.is_dir() and not Path(align).is_file():
@@ -137,7 +148,7 @@ def push(
         folder = Path(temporary, "model")
         save(pretrained, folder, half=half)
         if languages or licence:
-            hub.update_metadata(folder / native.CARD, describe(languages, licence))
+            hub.update_metadata(folder / native.CARD, native.card_facts(languages, licence))
         return hub.upload(
             folder, repo, private=private, revision=revision, obsolete=[*native.OPTIONAL_FILES]
         )
@@ -154,7 +165,11 @@ def convert(
     half: bool = False,
     offline: bool = False,
 ) -> None:
-    """Save a model of any format in another format; without loss, except for `half`."""
+    """Save a model of any format in another format; without loss, except for `half`.
+
+    Example:
+        elmokit.convert("english", "english_bilm_tf", format="bilm-tf")
+    """
     pretrained = load(source, weights, tokenizer=tokenizer, align=align, offline=offline)
     save(pretrained, target, format=format, half=half)
 
@@ -168,12 +183,6 @@ def _load_folder(folder: Path, tokenizer: str | None) -> Pretrained:
     model_format = find_format(files)
     if model_format is not None:
         return model_format.read(folder, tokenizer)
-    if "ckpt-lstm" in files:
-        raise FormatError(
-            f"{folder}: this is lm_1b (Jozefowicz et al. 2016), whose LSTMs have peephole "
-            "connections and whose characters have ids of their own; elmokit cannot run it, use "
-            "the original ELMo, which was trained on the same text"
-        )
     if (folder / "checkpoint.pt").is_file() and (folder / "settings.toml").is_file():
         raise FormatError(
             f"{folder}: this pretraining run has not saved a model yet; it saves the first one "

@@ -6,8 +6,6 @@ transposed matrix. A .pth file of theirs has one NumPy array, pickled by torch.
 
 import os
 import re
-import struct
-import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +18,7 @@ import torch
 from torch import Tensor
 
 from elmokit.errors import FormatError, InputError
+from elmokit.formats.archives import DAMAGED, load_torch_file
 from elmokit.model_config import BiLMConfig
 
 Align = str | Path | Mapping[int, str | Path | npt.ArrayLike | Tensor]
@@ -27,12 +26,6 @@ Matrix = npt.NDArray[Any]
 
 _LAYER_OF_A_PTH = 1  # of the published matrices; those of other layers are files of their own
 _MAX_MATRICES = 16  # of a file
-
-# What torch, NumPy and zipfile raise for a damaged file.
-_DAMAGED = (
-    AssertionError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError,
-    ValueError, UnpicklingError, struct.error, zipfile.BadZipFile,
-)  # fmt: skip
 
 
 def read_alignment(align: Align, config: BiLMConfig) -> dict[int, Tensor]:
@@ -47,11 +40,11 @@ def read_alignment(align: Align, config: BiLMConfig) -> dict[int, Tensor]:
         )
     else:
         matrices = {}
-        for layer, given in align.items():
-            if isinstance(given, str | Path):
-                matrices[layer] = read_matrix(Path(given), dim)
+        for layer, source in align.items():
+            if isinstance(source, str | Path):
+                matrices[layer] = read_matrix(Path(source), dim)
             else:
-                matrix = given.detach().cpu() if isinstance(given, Tensor) else given
+                matrix = source.detach().cpu() if isinstance(source, Tensor) else source
                 matrices[layer] = _checked(np.asarray(matrix), f"align[{layer!r}]", dim)
     # 1.0 and True equal 1, but are no numbers of layers.
     allowed = [layer for layer in matrices if type(layer) is int and 0 <= layer <= top]
@@ -89,7 +82,7 @@ def _read(path: Path, dim: int) -> dict[int, Tensor]:
         arrays = _read_npz(path) if path.suffix == ".npz" else {_LAYER_OF_A_PTH: _read_pth(path)}
     except FormatError:
         raise
-    except _DAMAGED as error:
+    except DAMAGED as error:
         if isinstance(error, UnpicklingError) and "Unsupported global" in str(error):
             raise FormatError(
                 f"{path}: holds Python objects besides an array, which are not loaded because "
@@ -146,9 +139,8 @@ def _read_pth(path: Path) -> Matrix:
         (_PickledArray, "numpy._core.multiarray._reconstruct"),
         (_PickledType, "numpy.dtype"),
     ]
-    with torch.serialization.safe_globals(stand_ins), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what torch says of a damaged file
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+    with torch.serialization.safe_globals(stand_ins):
+        loaded = load_torch_file(path)
     if isinstance(loaded, Tensor):
         return loaded.detach().numpy()
     if isinstance(loaded, _PickledArray):

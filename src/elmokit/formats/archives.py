@@ -1,4 +1,4 @@
-"""Unpacking the one model in a zip or tar archive, without trusting the archive."""
+"""Reading without trust: the one model in a zip or tar archive, and what torch.save wrote."""
 
 import bz2
 import gzip
@@ -6,7 +6,9 @@ import io
 import lzma
 import os
 import shutil
+import struct
 import tarfile
+import warnings
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -14,11 +16,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
+from pickle import UnpicklingError
+from tokenize import TokenError
 from typing import Any
 
+import torch
+
 from elmokit.errors import FormatError, OutputError
+from elmokit.formats.leveldb_table import TABLE_SIGNATURE
 from elmokit.formats.model_format import FORMATS, ModelFormat, explain_missing, find_format
-from elmokit.formats.tensor_bundle import TABLE_SIGNATURE
 
 # How files begin.
 _SIGNATURES = {
@@ -37,6 +43,12 @@ _DECOMPRESSORS: dict[str, Callable[..., Any]] = {
     "a bzip2 archive": bz2.open,
     "an xz archive": lzma.open,
 }
+
+# What is raised for a damaged archive; an OSError may also be one of the system.
+_DAMAGED_ARCHIVE = (
+    OSError, EOFError, zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError
+)  # fmt: skip
+_UNPACK_IT = "unpack it and give its folder"
 
 # Weights hardly compress: an archive that promises more than this is damaged or malicious.
 _MAX_EXPANSION = 100
@@ -62,7 +74,12 @@ def unpack_model(archive: Path, folder: Path) -> None:
     with _explaining_errors(archive), _open(archive) as members:
         model_format, files = _find_model(members, archive)
         selected = model_format.select(files)
-        _check_free_space(archive, folder, sum(members[files[path]].size for path in selected))
+        needed = sum(members[files[path]].size for path in selected)
+        if needed > (free := shutil.disk_usage(folder).free):
+            raise OutputError(
+                f"{archive}: needs {needed:,} bytes in {folder.parent}, but the disk has {free:,}; "
+                "free some, or name another folder in TMPDIR"
+            )
         for path in selected:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
             with members[files[path]].open() as packed, open(folder / path, "wb") as plain:
@@ -89,15 +106,6 @@ def file_kind(path: Path) -> str:
     return "text" if b"\0" not in head else "a binary file of another kind"
 
 
-def _check_free_space(archive: Path, folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if needed > free:
-        raise OutputError(
-            f"{archive}: needs {needed:,} bytes in {folder.parent}, but the disk has {free:,}; "
-            "free some, or name another folder in TMPDIR"
-        )
-
-
 def _find_model(members: Collection[str], archive: Path) -> tuple[ModelFormat, dict[str, str]]:
     """The format of the one model in an archive, and its folder's files with their full paths."""
     # No format has files further below its folder; a malicious archive may.
@@ -108,7 +116,7 @@ def _find_model(members: Collection[str], archive: Path) -> tuple[ModelFormat, d
             files = folders.setdefault(parent, {})
             files[PurePosixPath(name).relative_to(parent).as_posix()] = name
     formats = {folder: find_format(files) for folder, files in folders.items()}
-    models = {folder: found for folder, found in formats.items() if found is not None}
+    models = {folder: model for folder, model in formats.items() if model is not None}
     # A TensorFlow checkpoint may be a part of the model in a folder around it.
     outermost = sorted(folder for folder in models if not models.keys() & {*folder.parents})
     if not outermost:
@@ -129,8 +137,14 @@ def _open(path: Path) -> Iterator[dict[str, _Member]]:
     kind = file_kind(path)
     if kind == "a zip archive":
         with zipfile.ZipFile(path) as archive:
+            # A damaged entry may have no name, which is_dir() of Python 3.11 does not expect.
             entries = (
-                (f.filename, None if f.is_dir() else _Member(f.file_size, partial(archive.open, f)))
+                (
+                    f.filename,
+                    None
+                    if f.filename.endswith("/")
+                    else _Member(f.file_size, partial(archive.open, f)),
+                )
                 for f in archive.infolist()
             )
             yield _checked(path, entries, limit)
@@ -166,16 +180,12 @@ class _LimitedReader(io.BufferedReader):
                 f"{self._path}: declares a header of {size} bytes, expected at most "
                 f"{_READ_SIZE:,}; it is damaged or malicious"
             )
-        self._check_position(self.tell() + size)
+        check_declared_size(self._path, self.tell() + size, self._limit)
         return super().read(size)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        self._check_position(offset)  # tarfile seeks from the start only
+        check_declared_size(self._path, offset, self._limit)  # tarfile seeks from the start only
         return super().seek(offset, whence)
-
-    def _check_position(self, position: int) -> None:
-        if position > self._limit:
-            raise FormatError(_declares_too_much(self._path, position))
 
 
 def _checked(
@@ -197,17 +207,33 @@ def _checked(
         if member is None or not parts or is_hidden:
             continue
         declared += member.size
-        if declared > limit:
-            raise FormatError(_declares_too_much(path, declared))
+        check_declared_size(path, declared, limit)
         listed["/".join(parts)] = member
     return listed
 
 
-def _declares_too_much(path: Path, declared: int) -> str:
-    return (
-        f"{path}: declares {declared:,} bytes or more, but has {path.stat().st_size:,} bytes; it "
-        "is damaged or malicious"
-    )
+def check_declared_size(path: Path, declared: int, limit: float, what: str = "bytes") -> None:
+    """Raise FormatError if a file declares that it unpacks to more than a limit."""
+    if declared > limit:
+        raise FormatError(
+            f"{path}: declares {declared:,} {what} or more, but has {path.stat().st_size:,} bytes; "
+            "it is damaged or malicious"
+        )
+
+
+# What torch raises for a damaged file.
+DAMAGED = (
+    AssertionError, AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError,
+    TokenError, TypeError, ValueError, UnpicklingError, struct.error, zipfile.BadZipFile,
+    zlib.error,
+)  # fmt: skip
+
+
+def load_torch_file(path: Path) -> Any:
+    """What torch.save wrote to a file; of a pickle only tensors and plain values are made."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what torch says of a damaged file
+        return torch.load(path, map_location="cpu", weights_only=True)
 
 
 @contextmanager
@@ -217,18 +243,9 @@ def _explaining_errors(path: Path) -> Iterator[None]:
     except OutputError:
         raise
     except (NotImplementedError, RuntimeError) as error:  # an unknown compression, or a password
-        raise FormatError(_cannot_unpack(path, error)) from None
-    except OSError as error:
-        if error.errno is None:  # of a decompressor
-            raise FormatError(_was_cut_short(path, error)) from None
-        raise FormatError(_cannot_unpack(path, error.strerror)) from None
-    except (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError) as error:
-        raise FormatError(_was_cut_short(path, error)) from None
-
-
-def _cannot_unpack(path: Path, reason: object) -> str:
-    return f"{path}: cannot be unpacked ({reason}); unpack it and give its folder"
-
-
-def _was_cut_short(path: Path, reason: object) -> str:
-    return f"{path}: cannot be unpacked ({reason}); was the file cut short?"
+        raise FormatError(f"{path}: cannot be unpacked ({error}); {_UNPACK_IT}") from None
+    except _DAMAGED_ARCHIVE as error:
+        reason, advice = str(error), "was the file cut short?"
+        if isinstance(error, OSError) and error.errno is not None:  # not of a decompressor
+            reason, advice = str(error.strerror), _UNPACK_IT
+        raise FormatError(f"{path}: cannot be unpacked ({reason}); {advice}") from None

@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from elmokit.errors import ConfigError, FormatError, InputError
+from elmokit.errors import ConfigError, FormatError
+from elmokit.formats.archives import check_declared_size
 from elmokit.formats.model_format import register_format
 from elmokit.formats.options_json import Options, read_options, write_options
-from elmokit.formats.pretrained import Pretrained
+from elmokit.formats.pretrained import Pretrained, check_finite
 from elmokit.model.bilm import BiLM, LanguageModel
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
 from elmokit.model_config import BiLMConfig, CharacterConfig
@@ -91,6 +92,13 @@ def read_model(
 ) -> LanguageModel:
     """The model whose arrays have the names of bilm-tf's datasets, at most so many bytes in all."""
     config = _config(description, stored, options, weights)
+    return build_model(stored, config, weights, max_bytes=max_bytes)
+
+
+def build_model(
+    stored: Stored, config: BiLMConfig, weights: Path, *, max_bytes: float = math.inf
+) -> LanguageModel:
+    """The model with a configuration, and with a softmax if there are arrays of one."""
     words = _softmax_words(stored, weights)
     datasets = [*_datasets(config, softmax_words=words)]
     names = {dataset.name: _find(stored, dataset, weights) for dataset in datasets}
@@ -121,6 +129,7 @@ def read_lstms(weights: Path, config: BiLMConfig) -> dict[str, torch.Tensor]:
         names = {dataset.name: _find(stored, dataset, weights) for dataset in datasets}
         max_bytes = _MAX_EXPANSION * weights.stat().st_size
         tensors = _read_tensors(stored, names, datasets, weights, max_bytes)
+    check_finite(tensors.items(), str(weights))
     return {name.removeprefix("bilm."): tensor for name, tensor in tensors.items()}
 
 
@@ -128,32 +137,18 @@ def write_bilm_tf(pretrained: Pretrained, options: Path, weights: Path) -> None:
     """Write an options and a weights file; the softmax becomes softmax/W and softmax/b."""
     model = pretrained.model
     config = model.bilm.config
-    if config.lexicons is not None:
-        raise FormatError(
-            "bilm-tf's files cannot hold a model of ELMoForManyLangs, which has lexicons; save it "
-            "in the 'elmokit' format"
-        )
-    if config.directions == ("backward",):
-        raise FormatError(
-            "bilm-tf's files cannot hold a model with the backward direction only; save it in the "
-            "'elmokit' format"
-        )
-    if config.aligned_layers:
-        raise FormatError(
-            "bilm-tf's files cannot hold an alignment; save the model in the 'elmokit' format, or "
-            "load it without align"
-        )
-    if config.forget_bias != 1.0:
-        raise FormatError(
-            f"bilm-tf adds 1.0 to all forget gates, but this model adds {config.forget_bias}; save "
-            "it in the 'elmokit' format"
-        )
+    without_alignment = "a published one from the folder that elmo download prints"
+    unsupported = {
+        "a model of ELMoForManyLangs, which has lexicons": config.lexicons is not None,
+        "a model with the backward direction only": config.directions == ("backward",),
+        f"an alignment (load it without align, {without_alignment})": bool(config.aligned_layers),
+        "LSTMs with peephole connections": config.peepholes,
+        f"a model that adds {config.forget_bias} to forget gates": config.forget_bias != 1.0,
+        "an adaptive softmax": isinstance(model.softmax, AdaptiveSoftmax),
+    }
+    if reason := next((what for what, is_so in unsupported.items() if is_so), None):
+        raise FormatError(f"bilm-tf's files cannot hold {reason}; save it in the 'elmokit' format")
     tensors = model.state_dict()
-    if isinstance(model.softmax, AdaptiveSoftmax):
-        raise InputError(
-            "bilm-tf's files cannot hold an adaptive softmax, only a full or sampled one; save the "
-            "model in the 'elmokit' format"
-        )
     words = None if model.softmax is None else model.softmax.num_words
     with h5py.File(weights, "w") as file:
         for dataset in _datasets(config, softmax_words=words):
@@ -258,6 +253,8 @@ def _lstm_datasets(config: BiLMConfig, direction: int, layer: int) -> Iterator[_
     )
     if dim != cell_size:
         yield _transposed(f"{name}/W_P_0", (cell_size, dim), f"{parameter}.projection")
+    if config.peepholes:  # bilm-tf has none, lm_1b has
+        yield _Dataset(f"{name}/peepholes", (3, cell_size), (f"{parameter}.peepholes",))
 
 
 def _embedding_dataset(name: str, rows: int, dim: int) -> _Dataset:
@@ -303,7 +300,9 @@ def _find_datasets(file: h5py.File) -> dict[str, h5py.Dataset]:
     """The datasets of a file by name, without links to other files."""
     stored: dict[str, h5py.Dataset] = {}
 
-    def visit(name: str, item: h5py.HLObject) -> None:
+    def visit(name: str | bytes, item: h5py.HLObject) -> None:
+        if isinstance(name, bytes):  # not UTF-8
+            name = name.decode(errors="backslashreplace")
         if isinstance(item, h5py.Dataset) and not item.external and not item.is_virtual:
             stored[name] = item
 
@@ -317,24 +316,15 @@ def _check_kind(stored: dict[str, h5py.Dataset], file: h5py.File, path: Path) ->
     if "char_embed" in names or "RNN_0" in names or "rnn" in names:
         return
     if "sentence_to_index" in names or (names and all(name.isdigit() for name in names)):
-        raise FormatError(
-            f"{path}: this file holds embeddings (one dataset a sentence), not a model; "
-            "give the weights file of the model that made them"
-        )
-    if names == {"embedding"}:
-        raise FormatError(
-            f"{path}: this file holds word vectors only (bilm-tf's dump_token_embeddings), "
-            "not a model; give the weights file of the model"
-        )
-    if "model_weights" in names or "layer_names" in file.attrs:
-        raise FormatError(
-            f"{path}: this is a Keras model, expected the weights file of a bilm-tf model"
-        )
-    listed = ", ".join(sorted(names)[:5]) or "nothing"
-    raise FormatError(
-        f"{path}: no dataset called char_embed and no RNN_0 (found {listed}), "
-        "expected the weights file of a bilm-tf model"
-    )
+        content = "this file holds embeddings (one dataset a sentence), not a model"
+    elif names == {"embedding"}:
+        content = "this file holds word vectors only (bilm-tf's dump_token_embeddings), not a model"
+    elif "model_weights" in names or "layer_names" in file.attrs:
+        content = "this is a Keras model"
+    else:
+        listed = ", ".join(sorted(names)[:5]) or "nothing"
+        content = f"no dataset called char_embed and no RNN_0 (found {listed})"
+    raise FormatError(f"{path}: {content}, expected the weights file of a bilm-tf model")
 
 
 def _find(stored: Stored, dataset: _Dataset, path: Path) -> str:
@@ -348,7 +338,7 @@ def _find(stored: Stored, dataset: _Dataset, path: Path) -> str:
     if stored[name].shape != dataset.shape:
         raise FormatError(
             f"{path}: {dataset.name} has the shape {stored[name].shape}, "
-            f"but the options ask for {dataset.shape}; do the two files belong together?"
+            f"expected {dataset.shape}; do the files belong together?"
         )
     if stored[name].dtype.kind != "f":
         raise FormatError(
@@ -379,11 +369,7 @@ def _read_tensors(
     declared = sum(
         math.prod(stored[name].shape) * stored[name].dtype.itemsize for name in names.values()
     )
-    if declared > max_bytes:
-        raise FormatError(
-            f"{weights}: declares {declared:,} bytes of weights, but the whole file has only "
-            f"{weights.stat().st_size:,}; it is damaged or malicious"
-        )
+    check_declared_size(weights, declared, max_bytes, "bytes of weights")
     tensors = {}
     for dataset in datasets:
         array = np.asarray(stored[names[dataset.name]][()], np.float32)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elmokit import __version__
-from elmokit.errors import DownloadError, FormatError, InputError
+from elmokit.errors import DownloadError, FormatError, InputError, needs_extra
 from elmokit.formats.model_format import explain_missing, find_format
 
 if TYPE_CHECKING:
@@ -103,12 +103,8 @@ def update_metadata(card: Path, metadata: Mapping[str, object]) -> None:
 
 
 def _open_hub() -> "HfApi":
-    try:
+    with needs_extra("the Hugging Face Hub needs huggingface_hub", "hub"):
         from huggingface_hub import HfApi  # noqa: PLC0415  an extra
-    except ImportError:
-        raise InputError(
-            "the Hugging Face Hub needs huggingface_hub: pip install 'elmokit[hub]'"
-        ) from None
     return HfApi(library_name="elmokit", library_version=__version__)
 
 

@@ -1,10 +1,8 @@
 """The model folders of ELMoForManyLangs."""
 
 import re
-import struct
-import warnings
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
@@ -16,6 +14,7 @@ from torch import Tensor
 
 from elmokit.character_ids import LEXICON_UNKNOWN, Lexicons
 from elmokit.errors import ConfigError, FormatError
+from elmokit.formats.archives import DAMAGED, check_declared_size, load_torch_file
 from elmokit.formats.model_format import register_format
 from elmokit.formats.pretrained import DEFAULT_TOKENIZER, Pretrained
 from elmokit.model.bilm import BiLM, LanguageModel
@@ -30,12 +29,6 @@ from elmokit.vocab import Vocabulary
 
 _CONFIG, _CHARACTERS, _WORDS = "config.json", "char.dic", "word.dic"
 _ENCODER, _TOKEN_EMBEDDER = "encoder.pkl", "token_embedder.pkl"
-
-# What torch raises for a damaged file.
-_DAMAGED = (
-    OSError, RuntimeError, EOFError, ValueError, LookupError, AttributeError, TypeError,
-    AssertionError, MemoryError, struct.error, zipfile.BadZipFile,
-)  # fmt: skip
 
 # Its `lstm` token embedder did not cut words; no word is longer than this.
 _UNLIMITED = 2**20
@@ -62,10 +55,12 @@ def read_manylangs(folder: Path, tokenizer: str | None = None) -> Pretrained:
         config = architecture.config(lexicons)
     except ConfigError as error:
         raise FormatError(f"{path}: {error}") from None
-    tensors = {
-        **_word_encoder(_StateDict(folder / _TOKEN_EMBEDDER), config),
-        **_lstms(_StateDict(folder / _ENCODER), config),
-    }
+    encoder = _StateDict(folder / _TOKEN_EMBEDDER)
+    tensors = _word_encoder(encoder, config)
+    encoder.check_all_taken()
+    lstms = _StateDict(folder / _ENCODER)
+    tensors |= lstm_parameters(lstms.take, config)
+    lstms.check_all_taken()
     with torch.device("meta"):
         model = LanguageModel(BiLM(config))
     model.bilm.load_state_dict(tensors, assign=True)
@@ -225,7 +220,6 @@ def _read_lexicon(path: Path) -> Vocabulary:
 
 
 def _word_encoder(state: "_StateDict", config: BiLMConfig) -> dict[str, Tensor]:
-    """Our parameters of the word encoder."""
     lexicons = config.lexicons
     assert lexicons is not None
     ours = {}
@@ -237,51 +231,61 @@ def _word_encoder(state: "_StateDict", config: BiLMConfig) -> dict[str, Tensor]:
     if lexicons.num_words:
         shape = lexicons.num_words, lexicons.word_embedding_size
         ours["words.embedding.weight"] = embedding("word_emb_layer", *shape)
-    characters = lexicons.characters
-    if characters is not None:
-        size, num_filters = characters.embedding_size, characters.num_filters
-        ours["characters.embedding.weight"] = embedding(
-            "char_emb_layer", lexicons.num_characters, size
-        )
-        for number, (width, count) in enumerate(characters.filters):
-            name, own = f"convolutions.{number}", f"characters.filters.{number}"
-            kernel = state.take(f"{name}.weight", count, size, width)
-            ours[f"{own}.weight"] = kernel.transpose(1, 2).flatten(1).contiguous()
-            ours[f"{own}.bias"] = state.take(f"{name}.bias", count)
-        for number in range(characters.highway_layers):
-            name, own = f"highways._layers.{number}", f"characters.highways.{number}"
-            weight = state.take(f"{name}.weight", 2 * num_filters, num_filters)
-            bias = state.take(f"{name}.bias", 2 * num_filters)
-            for suffix, tensor in (("weight", weight), ("bias", bias)):
-                # Their gate passes the vector itself, ours the transformed one.
-                transform, gate = tensor.chunk(2)
-                ours[f"{own}.transform.{suffix}"] = transform.clone()
-                ours[f"{own}.gate.{suffix}"] = -gate
+    if (characters := lexicons.characters) is not None:
+        size = characters.embedding_size
+        shape = lexicons.num_characters, size
+        ours["characters.embedding.weight"] = embedding("char_emb_layer", *shape)
+        cnn = cnn_parameters(state.take, characters, "convolutions.", "highways")
+        ours |= {f"characters.{name}": tensor for name, tensor in cnn.items()}
     dim = config.projection_size
     ours["projection.weight"] = state.take("projection.weight", dim, lexicons.num_features)
     ours["projection.bias"] = state.take("projection.bias", dim)
-    state.check_all_taken()
     return {f"encoder.{name}": tensor for name, tensor in ours.items()}
 
 
-def _lstms(state: "_StateDict", config: BiLMConfig) -> dict[str, Tensor]:
-    """Our parameters of the LSTMs."""
+def cnn_parameters(
+    take: Callable[..., Tensor], characters: CharacterConfig, filters: str, highways: str
+) -> dict[str, Tensor]:
+    """Our parameters of a character CNN and its highway layers, as AllenNLP's modules have them.
+
+    `take` gives a tensor, by AllenNLP's name and with the shape that it must have; `filters` and
+    `highways` are how these names begin.
+    """
+    ours = {}
+    size, num_filters = characters.embedding_size, characters.num_filters
+    for number, (width, count) in enumerate(characters.filters):
+        name, own = f"{filters}{number}", f"filters.{number}"
+        kernel = take(f"{name}.weight", count, size, width)
+        ours[f"{own}.weight"] = kernel.transpose(1, 2).flatten(1).contiguous()
+        ours[f"{own}.bias"] = take(f"{name}.bias", count)
+    for number in range(characters.highway_layers):
+        name, own = f"{highways}._layers.{number}", f"highways.{number}"
+        for suffix, *rest in (("weight", num_filters), ("bias",)):
+            # AllenNLP's gate passes the vector itself, ours the transformed one.
+            transform, gate = take(f"{name}.{suffix}", 2 * num_filters, *rest).chunk(2)
+            ours[f"{own}.transform.{suffix}"] = transform.clone()
+            ours[f"{own}.gate.{suffix}"] = -gate
+    return ours
+
+
+def lstm_parameters(take: Callable[..., Tensor], config: BiLMConfig) -> dict[str, Tensor]:
+    """Our parameters of LSTMs as AllenNLP's modules have them; `take` as for `cnn_parameters`."""
     dim, cell_size = config.projection_size, config.cell_size
     ours = {}
     for number, direction in enumerate(config.directions):
         for layer in range(config.num_layers):
             name, own = f"{direction}_layer_{layer}", f"lstms.{number}.layers.{layer}"
-            for suffix, theirs, shape in (
-                ("input_weight", "input_linearity.weight", (4 * cell_size, dim)),
-                ("recurrent_weight", "state_linearity.weight", (4 * cell_size, dim)),
-                ("bias", "state_linearity.bias", (4 * cell_size,)),
+            for suffix, theirs, *rest in (
+                ("input_weight", "input_linearity.weight", dim),
+                ("recurrent_weight", "state_linearity.weight", dim),
+                ("bias", "state_linearity.bias"),
             ):
-                # Their gates are input, forget, candidate, output; ours end in the candidate.
-                input_, forget, candidate, output = state.take(f"{name}.{theirs}", *shape).chunk(4)
-                ours[f"{own}.{suffix}"] = torch.cat([input_, forget, output, candidate])
-            projection = state.take(f"{name}.state_projection.weight", dim, cell_size)
-            ours[f"{own}.projection"] = projection
-    state.check_all_taken()
+                # Its gates are input, forget, candidate, output; ours end in the candidate.
+                gates = take(f"{name}.{theirs}", 4 * cell_size, *rest).chunk(4)
+                ours[f"{own}.{suffix}"] = torch.cat([gates[n] for n in (0, 1, 3, 2)])
+            # Its bias of the forget gate includes what is added to it.
+            ours[f"{own}.bias"][cell_size : 2 * cell_size] -= config.forget_bias
+            ours[f"{own}.projection"] = take(f"{name}.state_projection.weight", dim, cell_size)
     return ours
 
 
@@ -290,11 +294,16 @@ class _StateDict:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        with _explaining_pickle_errors(path), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what torch says of a damaged file
-            _check_zip(path)
-            loaded = torch.load(path, map_location="cpu", weights_only=True)
-            self._tensors = _float_tensors(loaded, path)
+        with _explaining_pickle_errors(path):
+            size = path.stat().st_size
+            if zipfile.is_zipfile(path):  # torch.save compresses nothing
+                with zipfile.ZipFile(path) as archive:
+                    declared = sum(info.file_size for info in archive.infolist())
+                check_declared_size(path, declared, size, "bytes of weights")
+            self._tensors = _float_tensors(load_torch_file(path), path)
+            # A tensor may repeat a few numbers as often as it likes.
+            declared = sum(t.numel() * t.element_size() for t in self._tensors.values())
+            check_declared_size(path, declared, size, "bytes of weights")
 
     def take(self, name: str, *shape: int) -> Tensor:
         """The tensor of that name, in float32."""
@@ -320,15 +329,6 @@ class _StateDict:
             )
 
 
-def _check_zip(path: Path) -> None:
-    """Raise FormatError before a compressed file, which torch.save does not write, is unpacked."""
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            declared = sum(info.file_size for info in archive.infolist())
-        if declared > path.stat().st_size:
-            raise FormatError(_declares_too_much(path, declared))
-
-
 def _float_tensors(loaded: object, path: Path) -> dict[str, Tensor]:
     """The state dict that was loaded, as far as it is one."""
     if not isinstance(loaded, dict):
@@ -339,18 +339,7 @@ def _float_tensors(loaded: object, path: Path) -> dict[str, Tensor]:
         if not plain or not tensor.is_floating_point() or tensor.is_meta:
             raise FormatError(f"{path}: {name} is no tensor of floating-point numbers")
         tensors[str(name)] = tensor.detach()
-    # A tensor may repeat a few numbers as often as it likes.
-    declared = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    if declared > path.stat().st_size:
-        raise FormatError(_declares_too_much(path, declared))
     return tensors
-
-
-def _declares_too_much(path: Path, declared: int) -> str:
-    return (
-        f"{path}: declares {declared:,} bytes of weights, but the whole file has only "
-        f"{path.stat().st_size:,}; it is damaged or malicious"
-    )
 
 
 @contextmanager
@@ -367,7 +356,7 @@ def _explaining_pickle_errors(path: Path) -> Iterator[None]:
                 "and nothing of it was run"
             ) from None
         raise FormatError(f"{path}: is no file of torch.save, or a damaged one") from None
-    except _DAMAGED as error:
+    except DAMAGED as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise FormatError(
             f"{path}: cannot be read as a file of torch.save ({reason}); was the file cut short?"

@@ -65,8 +65,11 @@ def find_format(files: Collection[str]) -> ModelFormat | None:
 def explain_missing(files: Collection[str]) -> str:
     """Why a folder with these files is no model: what the most similar format has beside them."""
     nearest = max(FORMATS.values(), key=lambda f: len(f.required) - len(f.missing(files)))
-    if len(nearest.missing(files)) < len(nearest.required):
-        return f"no {nearest.missing(files)[0]}, which a model of the format {nearest.name} has"
+    missing = nearest.missing(files)
+    if not missing:
+        return f"the files of a model of the format {nearest.name} are not in one folder"
+    if len(missing) < len(nearest.required):
+        return f"no {missing[0]}, which a model of the format {nearest.name} has"
     names = ", ".join(sorted(files)[:8]) or "nothing"
     expected = "; ".join(
         f"{known.name}: {', '.join(patterns[0] for patterns in known.required.values())}"

@@ -1,9 +1,12 @@
 """elmokit's own model folder: config.json, model.safetensors, vocabulary.txt, README.md.
 
-A model of ELMoForManyLangs has its lexicons in characters.txt and words.txt.
+README.md is the model card: Markdown, with metadata for the Hugging Face Hub in front of it, as
+YAML. A model of ELMoForManyLangs has its lexicons in characters.txt and words.txt.
 """
 
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,6 +18,7 @@ from safetensors.torch import load_file, save, save_file
 from torch import Tensor
 
 from elmokit.atomic import write_atomically
+from elmokit.catalogue import PublishedModel, language_names
 from elmokit.character_ids import LEXICON_UNKNOWN, Lexicons
 from elmokit.errors import FormatError
 from elmokit.formats.model_format import register_format
@@ -28,7 +32,6 @@ from elmokit.formats.pretrained import (
 )
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
-from elmokit.model_card import with_metadata
 from elmokit.model_config import BiLMConfig, LexiconConfig, parse_record
 from elmokit.tokenizers import check_tokenizer
 from elmokit.vocab import read_vocabulary, write_vocabulary
@@ -38,6 +41,18 @@ CONFIG, WEIGHTS, VOCABULARY, CARD = (
 )  # fmt: skip
 _CHARACTERS, _WORDS = "characters.txt", "words.txt"
 OPTIONAL_FILES = VOCABULARY, _CHARACTERS, _WORDS
+
+_METADATA = re.compile(r"\s*---[ \t]*\r?\n(.*?\n)??---[ \t]*(\r?\n|$)[\r\n]*", re.DOTALL)
+
+# The identifiers of common licences on the Hub; for any other it has "other" and a name.
+_LICENCES = {
+    "afl-3.0", "agpl-3.0", "apache-2.0", "artistic-2.0", "bsd-2-clause", "bsd-3-clause",
+    "bsl-1.0", "cc-by-2.0", "cc-by-3.0", "cc-by-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0",
+    "cc-by-nc-4.0", "cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0",
+    "cc-by-nd-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc0-1.0", "eupl-1.2", "gfdl", "gpl-2.0",
+    "gpl-3.0", "isc", "lgpl-2.1", "lgpl-3.0", "mit", "mpl-2.0", "odbl", "ofl-1.1", "unknown",
+    "unlicense",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,7 +71,8 @@ class _Description:
         if self.softmax_words is not None and not 1 <= self.softmax_words <= 2**30:
             raise FormatError(f"softmax_words is {self.softmax_words}, expected 1 to {2**30:,}")
         cutoffs = [0, *(self.softmax_cutoffs or ()), self.softmax_words or 2**30]
-        if any(first >= second for first, second in pairwise(cutoffs)):
+        is_rising = all(first < second for first, second in pairwise(cutoffs))
+        if self.softmax_cutoffs == () or not is_rising:
             raise FormatError(
                 f"softmax_cutoffs is {self.softmax_cutoffs}, expected rising numbers below "
                 f"softmax_words ({self.softmax_words})"
@@ -144,7 +160,7 @@ def _read_description(path: Path) -> _Description:
     text = path.read_bytes().removeprefix(b"\xef\xbb\xbf")
     try:
         stored = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         stored = None
     if isinstance(stored, dict) and "bilm" in stored:
         text = json.dumps({**stored, "bilm": config_fields(stored["bilm"])}).encode()
@@ -176,6 +192,55 @@ def _default_card(pretrained: Pretrained) -> str:
     )
 
 
+def published_card(model: PublishedModel) -> str:
+    """The card of a published model: what the catalogue knows about it."""
+    facts = [
+        ("Description", model.description),
+        ("Languages", ", ".join(language_names(model))),
+        ("Tokenization of its text", model.tokenization),
+        ("Licence", model.licence),
+        ("Page", model.page),
+        *(("Reference", paper) for paper in model.citation),
+        *(("Note", note) for note in model.notes),
+    ]
+    lines = "".join(f"- {name}: {value}\n" for name, value in facts if value)
+    licence = "unknown" if "not" in model.licence.split() else model.licence
+    card = f"# {model.name}\n\nA published ELMo model.\n\n{lines}"
+    return with_metadata(card, languages=model.languages, licence=licence)
+
+
+def with_metadata(card: str, *, languages: Sequence[str] = (), licence: str = "") -> str:
+    """The card, with metadata in front of it; a card that has metadata stays as it is."""
+    if _METADATA.match(card):
+        return card
+    facts = {
+        **card_facts(languages, licence),
+        "library_name": "elmokit",
+        "pipeline_tag": "feature-extraction",
+        "tags": ["elmo", "contextual-embeddings"],
+    }
+    # A value in JSON is one in YAML, and the code of Norwegian is no longer the word "no".
+    lines = (f"{name}: {json.dumps(value, ensure_ascii=False)}\n" for name, value in facts.items())
+    return f"---\n{''.join(lines)}---\n\n{card}"
+
+
+def card_facts(languages: str | Sequence[str], licence: str) -> dict[str, object]:
+    """What the metadata say of a model's languages (ISO 639) and its licence; "" if unknown."""
+    languages = [languages] if isinstance(languages, str) and languages else list(languages)
+    facts: dict[str, object] = {"language": languages} if languages else {}
+    if licence:
+        identifier = re.sub("-(only|or-later)$", "", licence.lower().replace(" ", "-"))
+        facts["license"] = identifier if identifier in _LICENCES else "other"
+        if facts["license"] == "other":
+            facts["license_name"] = licence
+    return facts
+
+
+def without_metadata(card: str) -> str:
+    """The text of a card."""
+    return _METADATA.sub("", card, count=1) if _METADATA.match(card) else card
+
+
 def read_state(path: Path, config: BiLMConfig) -> State:
     """A state that `write_state` saved, for a model with this configuration."""
     shape = len(config.directions), config.num_layers
@@ -201,8 +266,9 @@ def read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Te
     except FileNotFoundError:
         raise FormatError(f"{path}: no such file; was the folder copied completely?") from None
     except SafetensorError as error:
+        reason = " ".join(str(error).split())
         raise FormatError(
-            f"{path}: cannot be read as safetensors ({error}); was the file cut short?"
+            f"{path}: cannot be read as safetensors ({reason}); was the file cut short?"
         ) from None
     for name, shape in shapes.items():
         if name not in stored_shapes:

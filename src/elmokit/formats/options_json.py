@@ -145,29 +145,29 @@ def read_training_options(path: Path) -> dict[str, Any]:
 def write_options(pretrained: Pretrained, path: Path) -> None:
     """Write the options.json of a model."""
     config = pretrained.model.bilm.config
-    lstm: dict[str, Any] = {
-        "dim": config.cell_size,
-        "projection_dim": config.projection_size,
-        "n_layers": config.num_layers,
-        "use_skip_connections": config.skip_connections,
-    }
-    for key, clip in (("cell_clip", config.cell_clip), ("proj_clip", config.projection_clip)):
-        if clip is not None:
-            lstm[key] = clip
-    options: dict[str, Any] = {
-        "bidirectional": config.directions == ("forward", "backward"),
-        "lstm": lstm,
-        "elmokit": {"split": pretrained.tokenizer, "card": pretrained.card},
-    }
-    if pretrained.mix is not None:
-        options["elmokit"]["mix"] = asdict(StoredMix.of(pretrained.mix))
-    if config.characters is not None:
-        options["char_cnn"] = {
-            "activation": config.characters.activation,
-            "embedding": {"dim": config.characters.embedding_size},
-            "filters": config.characters.filters,
-            "max_characters_per_token": config.characters.max_characters,
-            "n_characters": CharacterIndexer.NUM_CHARACTERS,
-            "n_highway": config.characters.highway_layers,
-        }
-    path.write_text(json.dumps(options, indent=2) + "\n", encoding="utf-8")
+    characters, mix = config.characters, pretrained.mix
+    options = Options(
+        LstmOptions(
+            dim=config.cell_size,
+            projection_dim=config.projection_size,
+            n_layers=config.num_layers,
+            cell_clip=config.cell_clip,
+            proj_clip=config.projection_clip,
+            use_skip_connections=config.skip_connections,
+        ),
+        None
+        if characters is None
+        else CharacterOptions(
+            activation=characters.activation,
+            filters=characters.filters,
+            embedding=EmbeddingOptions(characters.embedding_size),
+            max_characters_per_token=characters.max_characters,
+            n_highway=characters.highway_layers,
+        ),
+        bidirectional=config.directions == ("forward", "backward"),
+        elmokit=OwnOptions(
+            pretrained.tokenizer, pretrained.card, None if mix is None else StoredMix.of(mix)
+        ),
+    )
+    values = asdict(options, dict_factory=lambda items: {k: v for k, v in items if v is not None})
+    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -59,7 +60,6 @@ class StoredMix:
         return cls(tuple(mix.weights.tolist()), mix.scale.item())
 
     def mix(self, *, trainable: bool = False) -> ScalarMix:
-        """The mix."""
         return ScalarMix(
             len(self.weights), weights=self.weights, scale=self.scale, trainable=trainable
         )
@@ -71,6 +71,10 @@ class Pretrained:
 
     `mix` is the one that a TF-Hub module came with: `model.embed(sentences, layers=mix)`.
     `lexicons` are those of a model of ELMoForManyLangs.
+
+    Example:
+        model.pretrained.tokenizer  # "moses"
+        model.pretrained.fingerprint()
     """
 
     model: LanguageModel
@@ -94,19 +98,13 @@ class Pretrained:
             raise FormatError(
                 "a word-level model needs its vocabulary: put vocab.txt beside the weights"
             )
-        if self.vocabulary is None:
-            return
-        words = len(self.vocabulary)
-        if embedding_words is not None and words != embedding_words:
-            raise FormatError(
-                f"the vocabulary has {words} words, but the word embedding {embedding_words} rows; "
-                "is it the vocabulary of this model?"
-            )
-        if softmax is not None and words != softmax.num_words:
-            raise FormatError(
-                f"the vocabulary has {words} words, but the softmax {softmax.num_words} rows; "
-                "is it the vocabulary of this model?"
-            )
+        softmax_words = None if softmax is None else softmax.num_words
+        for part, rows in (("word embedding", embedding_words), ("softmax", softmax_words)):
+            if self.vocabulary is not None and rows not in (None, len(self.vocabulary)):
+                raise FormatError(
+                    f"the vocabulary has {len(self.vocabulary)} words, but the {part} {rows} rows; "
+                    "is it the vocabulary of this model?"
+                )
 
     def _check_lexicons(self) -> None:
         config = self.model.bilm.config.lexicons
@@ -153,6 +151,20 @@ class Pretrained:
         return digest.hexdigest()
 
 
+def check_finite(parameters: Iterable[tuple[str, torch.Tensor]], name: str) -> None:
+    """Raise FormatError, which calls the file `name`, for the first NaN or infinity."""
+    for parameter, tensor in parameters:
+        # One pass, at the speed of memory; a sum of finite numbers may overflow.
+        if tensor.detach().sum().isfinite() or (finite := tensor.detach().isfinite()).all():
+            continue
+        place = (~finite).nonzero()[0].tolist()
+        raise FormatError(
+            f"{name}: {parameter}{place} is {tensor[tuple(place)].item()}, expected finite "
+            "numbers; is the file damaged, or did its training diverge? elmokit.load(..., "
+            "allow_nonfinite=True) and `elmo embed --allow-nonfinite` load it all the same"
+        )
+
+
 def stored_config(config: BiLMConfig) -> dict[str, Any]:
     """A biLM's configuration as stored in files."""
     values = asdict(config)
@@ -165,6 +177,8 @@ def stored_config(config: BiLMConfig) -> dict[str, Any]:
         stored["lexicons"] = values["lexicons"]
     if config.aligned_layers:  # nor these
         stored["aligned_layers"] = config.aligned_layers
+    if config.peepholes:
+        stored["peepholes"] = True
     return stored
 
 

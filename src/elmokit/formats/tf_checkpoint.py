@@ -19,6 +19,7 @@ from elmokit.formats.options_json import (
     read_options,
 )
 from elmokit.formats.pretrained import Pretrained, StoredMix
+from elmokit.formats.saved_slices import read_slices
 from elmokit.formats.tensor_bundle import read_bundle
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.vocab import read_vocabulary
@@ -53,10 +54,15 @@ def read_checkpoint(
 ) -> Pretrained:
     """The model of a checkpoint, given its index, with the vocabulary beside the options or it.
 
+    A checkpoint in TensorFlow's first format is one file without an index.
+
     Without an options file, the one beside the index is read. A TF-Hub module needs none: its
     sizes are those of its arrays, and all else is as in the published modules.
     """
-    arrays, mix_scalars = _rename(read_bundle(index))
+    variables: Stored = read_bundle(index) if index.suffix == ".index" else read_slices(index)
+    arrays, mix_scalars = _rename(variables)
+    if "lstm/lstm_0/B" in variables or "char_embedding/W" in variables or "softmax/b" in variables:
+        raise FormatError(f"{index}: this is one file of lm_1b; give the folder with all of them")
     if not any(name.startswith(("RNN_0/", "rnn/")) for name in arrays):
         raise FormatError(
             f"{index}: no LSTMs of a biLM, expected a checkpoint of bilm-tf (variables lm/…) or a "
