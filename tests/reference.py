@@ -107,6 +107,7 @@ class Reference:
         name = f"RNN_{direction}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
         kernel, bias = self.weights[f"{name}/W_0"], self.weights[f"{name}/B"]
         projection = self.weights.get(f"{name}/W_P_0")
+        peepholes = self.weights.get(f"{name}/peepholes", np.zeros((3, 1)))  # of lm_1b
         cell_clip = lstm.get("cell_clip") or math.inf
         projection_clip = lstm.get("proj_clip") or math.inf
         zero = np.zeros(lstm["dim"]), np.zeros(lstm["projection_dim"])
@@ -114,8 +115,9 @@ class Reference:
         outputs = []
         for x in vectors:
             i, j, f, o = np.split(np.concatenate([x, h]) @ kernel + bias, 4)
+            i, f = i + peepholes[0] * c, f + peepholes[1] * c
             c = np.clip(sigmoid(f + 1) * c + sigmoid(i) * np.tanh(j), -cell_clip, cell_clip)
-            h = sigmoid(o) * np.tanh(c)
+            h = sigmoid(o + peepholes[2] * c) * np.tanh(c)
             if projection is not None:
                 h = h @ projection
             h = np.clip(h, -projection_clip, projection_clip)

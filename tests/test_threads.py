@@ -11,10 +11,10 @@ from threadpoolctl import threadpool_info
 
 import elmokit
 from elmokit import LoadOptions, threads
-from elmokit.dimension_reduction import project_pca
 from elmokit.model import bilm
 from elmokit.model.bilm import LanguageModel
 from elmokit.model.softmax import Softmax
+from elmokit.plots import project_pca
 from elmokit.threads import (
     allowed_threads,
     cgroup_cpus,

@@ -32,6 +32,7 @@ from elmokit.inference_session import (
 )
 from elmokit.language_model_results import Perplexity, Prediction, Score
 from elmokit.model.bilm import BiLM, State
+from elmokit.model.kernels import Kernel, KernelName
 from elmokit.model.packed_linear import Precision
 from elmokit.model_config import Direction
 from elmokit.pooling import Vectors, get_pooling, pool_sentences, unit_vectors
@@ -59,16 +60,23 @@ def load(
     state: StateMode = "zero",
     device: str | torch.device = "cpu",
     precision: Precision = "float32",
+    kernel: KernelName = "auto",
     tokens_per_batch: int = 4096,
     cache_bytes: int = 2**28,
     threads: int | None = None,
     offline: bool = False,
+    allow_nonfinite: bool = False,
 ) -> "Embedder":
     """A model ready to embed: a published one by its name, a folder, an archive, or two files.
 
     Without a source it is the English model in the package. `elmokit.models` lists the names; a
     model is downloaded at its first use. hf://user/model[@revision][/folder] is one of the Hugging
     Face Hub. LoadOptions explains the options.
+
+    Example:
+        model = elmokit.load()
+        medium = elmokit.load("medium", precision="half")
+        mine = elmokit.load("options.json", "weights.hdf5")
     """
     return LoadOptions(
         source,
@@ -78,10 +86,12 @@ def load(
         state=state,
         device=device,
         precision=precision,
+        kernel=kernel,
         tokens_per_batch=tokens_per_batch,
         cache_bytes=cache_bytes,
         threads=threads,
         offline=offline,
+        allow_nonfinite=allow_nonfinite,
     ).load()
 
 
@@ -92,16 +102,23 @@ class LoadOptions:
     `tokenizer` names how raw text is split, if not as the model says. `align` turns layers to those
     of another language's model, by matrices of Schuster et al. (2019): an .npz whose arrays are
     named by layers, a .pth with the matrix of layer 1, or a dictionary of such files or matrices by
-    layer; a file is looked for in the model's folder, too. The language model's results do not
-    change. `state` says how a sentence starts: from `zero` (its vectors depend on it alone), from
-    one `warm` state for all (the state after ten empty sentences), or where the sentence before it
-    ended (`carry`, as bilm-tf and AllenNLP did). With `carry`, the k-th sentence of a call goes on
-    where the k-th of the call before stopped; a stream is one running text.
+    layer; a file is looked for in the model's folder, too. Without it, models of the catalogue that
+    have such matrices are aligned by them. The language model's results do not change. `state` says
+    how a sentence starts: from `zero` (its vectors depend on it alone), from one `warm` state for
+    all (the state after ten empty sentences), or where the sentence before it ended (`carry`, as
+    bilm-tf and AllenNLP did). With `carry`, the k-th sentence of a call goes on where the k-th of
+    the call before stopped; a stream is one running text.
 
     `precision` is that of the LSTMs' weights on a CPU; `half` and `int8` are faster, not exact.
+    `kernel` says what runs the LSTMs there: `numba`, compiled layers (the extra elmokit[fast]),
+    `torch`, or with `auto` the compiled layers if they can be used.
     `tokens_per_batch` bounds what is computed together, `cache_bytes` the cache of word vectors.
     `threads` is how many may compute; None for one per CPU that the process may use. `offline`
-    forbids to download the model, as the environment variable ELMOKIT_OFFLINE=1 does.
+    forbids to download the model, as the environment variable ELMOKIT_OFFLINE=1 does. A model whose
+    weights hold a NaN or an infinity is refused unless `allow_nonfinite` is set.
+
+    Example:
+        model = elmokit.LoadOptions("english", precision="int8", threads=1).load()
     """
 
     source: str | Path | None = None
@@ -111,10 +128,12 @@ class LoadOptions:
     state: StateMode = "zero"
     device: str | torch.device = "cpu"
     precision: Precision = "float32"
+    kernel: KernelName = "auto"
     tokens_per_batch: int = 4096
     cache_bytes: int = 2**28
     threads: int | None = None
     offline: bool = False
+    allow_nonfinite: bool = False
 
     def __post_init__(self) -> None:
         if self.state not in ("zero", "carry", "warm"):
@@ -123,6 +142,8 @@ class LoadOptions:
             raise InputError(
                 f"precision is {self.precision!r}, expected 'float32', 'half' or 'int8'"
             )
+        if self.kernel not in ("auto", "torch", "numba"):
+            raise InputError(f"kernel is {self.kernel!r}, expected 'auto', 'torch' or 'numba'")
         if self.tokens_per_batch < 1:
             raise InputError(f"tokens_per_batch is {self.tokens_per_batch}, expected 1 or more")
         if self.threads is not None and self.threads < 1:
@@ -136,6 +157,7 @@ class LoadOptions:
             tokenizer=self.tokenizer,
             align=self.align,
             offline=self.offline,
+            allow_nonfinite=self.allow_nonfinite,
         )
         name = "the English model" if self.source is None else str(self.source)
         return Embedder(pretrained, self, name=name)
@@ -146,6 +168,12 @@ class Embedder:
 
     Made by `load`, or from a model in memory. Of the options, `source`, `weights` and `tokenizer`
     say where a model is loaded from, and are not looked at here.
+
+    Example:
+        model = elmokit.load()
+        model.embed([["I", "ate", "an", "apple"]])[0].shape  # (layers, words, dim)
+        model.encode(["I ate an apple."]).shape  # (texts, dim)
+        model.next_words("The capital of the United", k=1)
     """
 
     def __init__(
@@ -168,6 +196,7 @@ class Embedder:
             warm_up=warm_up if options.state == "warm" else (),
             cache_bytes=options.cache_bytes,
             precision=options.precision,
+            kernel=options.kernel,
             threads=options.threads,
         )
         self._carried = CarriedState(self.session)
@@ -178,13 +207,18 @@ class Embedder:
             *([self.name] if self.name else []),
             f"{self.num_layers} layers of {self.dim} dimensions",
             f"{sum(p.numel() for p in self.bilm.parameters()):,} parameters",
-            f"{self.precision} on {self.bilm.device}",
+            f"{self.precision} on {self.bilm.device}, kernel {self.kernel!r}",
             f"tokenizer {self.pretrained.tokenizer!r}",
             f"softmax over {softmax.num_words:,} words" if softmax else "no softmax",
             *([f"aligned layers {[*aligned]}"] if aligned else []),
             *([] if self.state_mode == "zero" else [f"state {self.state_mode!r}"]),
         ]
         return f"Embedder({', '.join(parts)})"
+
+    @property
+    def kernel(self) -> Kernel:
+        """What runs the LSTMs: "numba", compiled layers, or "torch"."""
+        return self.session.kernel
 
     @property
     def num_layers(self) -> int:
@@ -223,6 +257,7 @@ class Embedder:
         Layers and directions that are not needed are not computed. `boundaries` keeps the vectors
         of `<S>` and `</S>`. `show_progress_bar` None shows one when the work takes long.
 
+        Example:
             model.embed([["I", "ate", "an", "apple"]], layers="mean")[0].shape  # (1, 4, dim)
         """
         selection = LayerSelection.of(self.bilm.config, layers, directions, boundaries=boundaries)
@@ -335,7 +370,8 @@ class Embedder:
     ) -> Vectors:  # -> (rows of one, rows of other)
         """The cosines of all pairs of vectors, (rows, dim) each, or (dim,) for a single one.
 
-        model.similarity(model.encode(["A cat."]), model.encode(["A dog.", "A car."]))
+        Example:
+            model.similarity(model.encode(["A cat."]), model.encode(["A dog.", "A car."]))
         """
         matrices = [_matrix(vectors) for vectors in (one, other)]
         if matrices[0].shape[1] != matrices[1].shape[1]:

@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from elmokit.batching import index_words
+from elmokit.batching import Batch, index_words
 from elmokit.character_ids import TokenIndexer
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.model.bilm import BiLM, State
+from elmokit.model.kernels import Kernel, KernelName, choose_kernel
 from elmokit.model.packed_linear import Precision
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.model_config import BiLMConfig, Direction
@@ -35,10 +36,10 @@ logger = logging.getLogger(__name__)
 class InferenceSession:
     """A model made ready to run, without gradients.
 
-    Its weights are packed in a precision, and the vectors of recent words are cached, and so is
-    the state in which a text starts: zero, or the state after the sentences of `warm_up`. All of
-    this is computed anew when the weights change. `threads` is how many may compute; None for one
-    per CPU that the process may use.
+    Its weights are packed in a precision, for one of the kernels; `kernel` says for which. The
+    vectors of recent words are cached, and so is the state in which a text starts: zero, or the
+    state after the sentences of `warm_up`. All of this is computed anew when the weights change.
+    `threads` is how many may compute; None for one per CPU that the process may use.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class InferenceSession:
         warm_up: Sequence[Sequence[str]] = (),
         cache_bytes: int = 2**28,
         precision: Precision = "float32",
+        kernel: KernelName = "auto",
         threads: int | None = None,
     ) -> None:
         self.pretrained = pretrained
@@ -56,6 +58,7 @@ class InferenceSession:
         self._cache_bytes = cache_bytes
         self._cache = WordCache(self.bilm, pretrained.indexer, cache_bytes)
         self._precision: Precision = precision
+        self._kernel_name: KernelName = kernel
         self._threads = threads
         self._lock = RLock()
         self._reports_open = 0
@@ -70,6 +73,7 @@ class InferenceSession:
             warm_up=self._warm_up,
             cache_bytes=self._cache_bytes,
             precision=self._precision,
+            kernel=self._kernel_name,
             threads=self._threads,
         )
         return rebuild, (self.pretrained,)
@@ -101,6 +105,17 @@ class InferenceSession:
                 directions=directions,
                 packed_weights=self._packed_weights,
             )
+
+    def run_batch(self, batch: Batch) -> Tensor:  # -> (layers, sentences, steps, dim)
+        """All layers of a batch of ids, aligned where they are to be; the cache is not used."""
+        with self.computing():
+            batch = batch.to(self.bilm.device)
+            types = self.bilm.encode(batch.chars)
+            state = self._start.rows(torch.zeros(len(batch.words), dtype=torch.long))
+            layers, _ = self.bilm.run_lstms(
+                types, batch.words, state.to(types), packed_weights=self._packed_weights
+            )
+            return self.bilm.align(layers, range(self.bilm.config.num_layers + 1))
 
     def encode(self, words: Sequence[str]) -> Tensor:  # -> (words, dim)
         """The context-free vectors of words."""
@@ -160,7 +175,9 @@ class InferenceSession:
         try:
             self._version = self.bilm.version()
             with self._inference_mode():
-                self._packed_weights = self.bilm.pack(self._precision)
+                parameter = next(self.bilm.lstms.parameters())
+                self.kernel: Kernel = choose_kernel(self._kernel_name, self._precision, parameter)
+                self._packed_weights = self.bilm.pack(self._precision, self.kernel)
                 drop_mapped_pages(self.bilm.lstms.parameters())
                 self._start = self.fresh_state(1)
             for sentence in self._warm_up:

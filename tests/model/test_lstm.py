@@ -28,12 +28,15 @@ def config(**changes):
         {"projection_size": 5},
         {"cell_clip": None, "projection_clip": None},
         {"cell_clip": 0.2, "projection_clip": 0.1},
+        {"peepholes": True, "cell_clip": 0.2},
     ],
-    ids=["projected", "no projection", "no clips", "tight clips"],
+    ids=["projected", "no projection", "no clips", "tight clips", "peepholes"],
 )
 def test_gradients_match_finite_differences(changes):
     shape = config(**changes)
     layer = ProjectedLSTM(shape).double()
+    if layer.peepholes is not None:
+        torch.nn.init.normal_(layer.peepholes)
     sizes = [3, 3, 2, 1]
     vectors = torch.randn(
         sum(sizes), shape.projection_size, dtype=torch.float64, requires_grad=True
@@ -48,9 +51,13 @@ def test_gradients_match_finite_differences(changes):
     assert gradcheck(run, inputs, eps=1e-6, atol=1e-6)
 
 
-def test_gradients_equal_those_of_a_plain_loop():
-    shape = config(projection_size=4, cell_size=8)
+@pytest.mark.parametrize("peepholes", [False, True])
+def test_gradients_equal_those_of_a_plain_loop(peepholes):
+    shape = config(projection_size=4, cell_size=8, peepholes=peepholes)
     layer = ProjectedLSTM(shape)
+    from_cell = torch.zeros(3, 8)
+    if peepholes:
+        from_cell = torch.nn.init.normal_(layer.peepholes)
     sizes = [3, 2, 2, 1]
     vectors = torch.randn(sum(sizes), 4, requires_grad=True)
     start = torch.randn(3, 4), torch.randn(3, 8)
@@ -63,7 +70,9 @@ def test_gradients_equal_those_of_a_plain_loop():
             n = len(step)
             gates = step @ layer.input_weight.t() + hidden[:n] @ layer.recurrent_weight.t()
             i, f, o, g = (gates + layer.bias + offset).chunk(4, 1)
+            i, f = i + from_cell[0] * cell[:n], f + from_cell[1] * cell[:n]
             new_cell = (f.sigmoid() * cell[:n] + i.sigmoid() * g.tanh()).clamp(-3, 3)
+            o = o + from_cell[2] * new_cell
             output = ((o.sigmoid() * new_cell.tanh()) @ layer.projection.t()).clamp(-3, 3)
             outputs.append(output)
             hidden = torch.cat([output, hidden[n:]])

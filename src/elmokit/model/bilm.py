@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from elmokit.batching import Batch
 from elmokit.errors import InputError
 from elmokit.model.char_cnn import CharacterEncoder, LexiconEncoder, WordEmbedding
-from elmokit.model.lstm import LSTMStack, LSTMWeights
-from elmokit.model.packed_linear import LinearOp, Precision
+from elmokit.model.kernels import Kernel
+from elmokit.model.lstm import LSTMStack, PackedStack
+from elmokit.model.packed_linear import Precision
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
 from elmokit.model_config import BiLMConfig, Direction
 from elmokit.threads import allowed_threads, run_side_by_side, using_threads
@@ -27,6 +28,11 @@ class BiLM(nn.Module):
     Layer 0 is the context-free word vector, once for each direction; layer k holds the hidden
     states of the k-th LSTM layer, forward half first, then backward. Layers may be aligned to those
     of another language's model (Schuster et al. 2019): then `forward` gives them aligned.
+
+    Example:
+        characters = elmokit.CharacterConfig(filters=((1, 16), (2, 32), (3, 64)))
+        config = elmokit.BiLMConfig(64, 128, num_layers=2, characters=characters)
+        bilm = elmokit.BiLM(config)  # random weights
     """
 
     def __init__(self, config: BiLMConfig) -> None:
@@ -47,7 +53,6 @@ class BiLM(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """The device of the parameters."""
         return next(self.parameters()).device
 
     def version(self) -> list[tuple[object, ...]]:
@@ -96,7 +101,7 @@ class BiLM(nn.Module):
         *,
         layers: Sequence[int] | None = None,
         directions: Sequence[Direction] | None = None,
-        packed_weights: Sequence[Sequence[LSTMWeights]] | None = None,
+        packed_weights: Sequence[PackedStack] | None = None,
     ) -> "tuple[Tensor, State]":
         """The chosen layers of sentences, and the state after them.
 
@@ -119,8 +124,7 @@ class BiLM(nn.Module):
         num_layers, dim = max(layers, default=0), config.projection_size
         packed, num_groups = PackedSteps.of(words), 0
         if packed_weights is not None and num_layers > 0:
-            recurrent = packed_weights[0][0].recurrent
-            num_groups = self._num_groups(packed, len(directions), recurrent)
+            num_groups = self._num_groups(packed, len(directions), packed_weights[0])
         groups = [packed]
         if num_groups > 1:
             order = packed.sentence_order
@@ -158,29 +162,36 @@ class BiLM(nn.Module):
                     job()
         return outputs.view(len(layers), *words.shape, outputs.shape[2]), after
 
-    def pack(self, precision: Precision) -> list[list[LSTMWeights]]:
+    def pack(self, precision: Precision, kernel: Kernel) -> list[PackedStack]:
         """The weights of each direction's layers, packed once for inference in a precision."""
         stacks = [stack for stack in self.lstms if isinstance(stack, LSTMStack)]
-        return run_side_by_side([partial(stack.pack, precision) for stack in stacks])
+        return run_side_by_side([partial(stack.pack, precision, kernel) for stack in stacks])
 
-    def _num_groups(self, packed: "PackedSteps", num_directions: int, linear: LinearOp) -> int:
+    def _num_groups(self, packed: "PackedSteps", num_directions: int, stack: PackedStack) -> int:
         """How many groups of sentences run at the same time, a thread for each direction of each.
 
         0 if it is faster to run the directions of all sentences one after the other.
         """
         rows = packed.mean_batch_size
         work = rows * 4 * self.config.cell_size * self.config.projection_size
-        if packed.sentence_order.device.type != "cpu" or work < linear.min_work_per_thread:
+        max_threads = stack.max_threads(work, len(packed.batch_sizes))
+        if packed.sentence_order.device.type != "cpu" or max_threads == 0:
             return 0
-        if not linear.batch_invariant:
+        if not stack.batch_invariant:
             return 1
-        max_groups = min(rows // _MIN_ROWS_PER_THREAD, work // linear.min_work_per_thread)
+        max_groups = min(rows // _MIN_ROWS_PER_THREAD, max_threads)
         return max(1, min(allowed_threads() // max(1, num_directions), int(max_groups)))
 
 
 @dataclass(frozen=True)
 class State:
-    """Hidden and cell states for each direction, layer and sentence."""
+    """Hidden and cell states for each direction, layer and sentence.
+
+    Example:
+        batch = elmokit.Batch.from_sentences([["a", "cat"]], model.pretrained.indexer)
+        layers, state = model.bilm(batch)
+        layers, state = model.bilm(batch, state)  # goes on where the first run ended
+    """
 
     hidden: Tensor  # (directions, layers, sentences, dim)
     cell: Tensor  # (directions, layers, sentences, cell_size)
@@ -198,7 +209,6 @@ class State:
         return self.hidden.shape[2]
 
     def rows(self, indices: Tensor) -> "State":
-        """The state of the sentences with these indices."""
         return State(self.hidden[:, :, indices], self.cell[:, :, indices])
 
     def with_rows(self, indices: Tensor, other: "State") -> "State":
@@ -210,16 +220,14 @@ class State:
 
     def followed_by(self, other: "State") -> "State":
         """The state of this one's sentences, then the other's."""
-        return State(
-            torch.cat([self.hidden, other.hidden], 2), torch.cat([self.cell, other.cell], 2)
-        )
+        both = (self.hidden, other.hidden), (self.cell, other.cell)
+        return State(*(torch.cat(parts, 2) for parts in both))
 
     def to(self, like: Tensor) -> "State":
         """The state with the device and type of a tensor."""
         return State(self.hidden.to(like), self.cell.to(like))
 
     def detach(self) -> "State":
-        """The state without its gradient history."""
         return State(self.hidden.detach(), self.cell.detach())
 
 

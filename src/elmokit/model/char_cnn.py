@@ -33,10 +33,9 @@ class CharacterEncoder(nn.Module):
         self.filters = nn.ModuleList(
             nn.Linear(width * config.embedding_size, number) for width, number in config.filters
         )
-        self.highways = nn.ModuleList(
-            Highway(config.num_filters) for _ in range(config.highway_layers)
-        )
-        self.projection = None if config.num_filters == dim else nn.Linear(config.num_filters, dim)
+        size = config.num_filters
+        self.highways = nn.ModuleList(Highway(size) for _ in range(config.highway_layers))
+        self.projection = None if size == dim else nn.Linear(size, dim)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

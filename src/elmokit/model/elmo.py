@@ -31,6 +31,11 @@ class Elmo(nn.Module):
     (..., words, max_characters), as from `CharacterIndexer`. By default only the mixes are
     trained; the biLM is frozen and keeps no activations. `train_lstms` and `train_char_cnn` set
     the biLM's own requires_grad. `layers` are the layers to mix, all if None.
+
+    Example:
+        elmo = elmokit.Elmo(model.bilm, mixes=2, dropout=0.5)
+        mixed = elmo([["a", "short", "sentence"], ["words"]])
+        at_input, at_output = mixed.vectors  # (sentences, words, dim) each
     """
 
     def __init__(
@@ -75,9 +80,7 @@ class Elmo(nn.Module):
             stack.layers[: max(self.layers)].requires_grad_(train_lstms)
 
     def forward(
-        self,
-        text: Batch | Tensor | Sequence[Sequence[str]],
-        state: State | None = None,
+        self, text: Batch | Tensor | Sequence[Sequence[str]], state: State | None = None
     ) -> Mixed:
         """The mixes of each sentence, 0 at padding; without a state, each starts fresh."""
         leading_shape = text.shape[:-2] if isinstance(text, Tensor) else None

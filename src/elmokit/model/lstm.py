@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from elmokit.model.dropout import Dropout
+from elmokit.model.kernels import Kernel, KernelStack, LayerParameters
 from elmokit.model.packed_linear import (
     LinearOp,
     PlainLinear,
@@ -32,6 +33,7 @@ class LSTMWeights:
     input: LinearOp  # (tokens, dim) -> (tokens, 4 * cell_size)
     recurrent: LinearOp  # (rows, dim) -> (rows, 4 * cell_size)
     projection: LinearOp | None  # (rows, cell_size) -> (rows, dim)
+    peepholes: Tensor | None = None  # (3, cell_size)
 
     @classmethod
     def of(
@@ -41,12 +43,14 @@ class LSTMWeights:
         recurrent_weight: Tensor,
         bias: Tensor,
         projection: Tensor | None,
+        peepholes: Tensor | None,
     ) -> "LSTMWeights":
         """The operations that `make` gives for each weight and its bias."""
         return cls(
             make(input_weight, bias),
             make(recurrent_weight, None),
             None if projection is None else make(projection, None),
+            peepholes,
         )
 
 
@@ -55,6 +59,22 @@ class Clips(NamedTuple):
 
     cell: float | None
     projection: float | None
+
+
+class TorchStack(list[LSTMWeights]):
+    """The layers of one direction, packed for torch's operations."""
+
+    @property
+    def batch_invariant(self) -> bool:
+        """Whether a row has the same bits whatever rows are beside it."""
+        return self[0].recurrent.batch_invariant
+
+    def max_threads(self, work: float, steps: int) -> int:
+        """How many threads are faster than one, at so many multiplications in each step."""
+        return int(work // self[0].recurrent.min_work_per_thread)
+
+
+PackedStack = TorchStack | KernelStack
 
 
 class LSTMStack(nn.Module):
@@ -73,7 +93,7 @@ class LSTMStack(nn.Module):
         hidden: Tensor,
         cell: Tensor,
         num_layers: int,
-        weights: Sequence[LSTMWeights] | None = None,
+        weights: PackedStack | None = None,
         dropout: Dropout | None = None,
     ) -> tuple[list[Tensor], Tensor, Tensor]:
         """The outputs of the first `num_layers` layers, and all layers' hidden and cell states.
@@ -83,6 +103,8 @@ class LSTMStack(nn.Module):
         layers that are not run stay the same. `weights` are those of `pack`; without them, the
         parameters are used. In training, `dropout` is applied to the input of each layer.
         """
+        if isinstance(weights, KernelStack):
+            return weights.run(inputs, batch_sizes, hidden, cell, num_layers)
         outputs, hidden_states, cell_states = [], list(hidden), list(cell)
         for number, layer in enumerate(self.layers[:num_layers]):
             if dropout is not None:
@@ -99,16 +121,26 @@ class LSTMStack(nn.Module):
             outputs.append(inputs)
         return outputs, torch.stack(hidden_states), torch.stack(cell_states)
 
-    def pack(self, precision: Precision) -> list[LSTMWeights]:
+    def pack(self, precision: Precision, kernel: Kernel) -> PackedStack:
         """The weights of every layer, packed once for inference in a precision."""
-        pack = partial(pack_linear, precision=precision)
-        return [layer.weights(pack) for layer in self.layers if isinstance(layer, ProjectedLSTM)]
+        layers = [layer for layer in self.layers if isinstance(layer, ProjectedLSTM)]
+        if kernel == "torch":
+            pack = partial(pack_linear, precision=precision)
+            return TorchStack(layer.weights(pack) for layer in layers)
+        return KernelStack(
+            [layer.parameters_of_inference() for layer in layers],
+            layers[0].clips,
+            precision,
+            skip_connections=self.skip_connections,
+        )
 
 
 class ProjectedLSTM(nn.Module):
     """An LSTM layer whose hidden state is projected and clipped, and whose cell state is clipped.
 
-    The rows of its weights are four gates: input, forget, output, candidate.
+    The rows of its weights are four gates: input, forget, output, candidate. With `peepholes`, the
+    first three also depend on the cell state, by a weight for each of its numbers: the input and
+    forget gates on the one before the step, the output gate on the one after it.
     """
 
     def __init__(self, config: BiLMConfig) -> None:
@@ -120,6 +152,7 @@ class ProjectedLSTM(nn.Module):
         self.recurrent_weight = nn.Parameter(torch.empty(4 * cell_size, dim))
         self.bias = nn.Parameter(torch.zeros(4 * cell_size))
         self.projection = None if dim == cell_size else nn.Parameter(torch.empty(dim, cell_size))
+        self.peepholes = nn.Parameter(torch.zeros(3, cell_size)) if config.peepholes else None
         # TensorFlow's default for its single kernel of input and recurrent weights.
         bound = (6 / (2 * dim + 4 * cell_size)) ** 0.5
         nn.init.uniform_(self.input_weight, -bound, bound)
@@ -149,15 +182,31 @@ class ProjectedLSTM(nn.Module):
             dropout.drop_weights(self.recurrent_weight) if dropout else self.recurrent_weight,
             self._bias(),
             self.projection,
+            self.peepholes,
             batch_sizes,
             self.clips,
         )
         return result
 
+    def parameters_of_inference(self) -> LayerParameters:
+        """The parameters as a compiled layer takes them."""
+        return LayerParameters(
+            self.input_weight,
+            self.recurrent_weight,
+            self._bias(),
+            self.projection,
+            self.peepholes,
+        )
+
     def weights(self, make: Callable[[Tensor, Tensor | None], LinearOp]) -> LSTMWeights:
         """The parameters as the operations that `make` gives for each weight and its bias."""
         return LSTMWeights.of(
-            make, self.input_weight, self.recurrent_weight, self._bias(), self.projection
+            make,
+            self.input_weight,
+            self.recurrent_weight,
+            self._bias(),
+            self.projection,
+            self.peepholes,
         )
 
     def _bias(self) -> Tensor:
@@ -192,6 +241,8 @@ def lstm_forward(
     outputs = inputs.new_empty(len(inputs), hidden.shape[1])
     cell_size = cell.shape[1]
     gates_buffer = inputs.new_empty(len(cell), 4 * cell_size)
+    peepholes = weights.peepholes
+    num_early_gates = 3 if peepholes is None else 2  # the output gate waits for the cell state
     unprojected_buffer = torch.empty_like(cell)
     rows, end = 0, 0
     step_hidden = hidden[:0]
@@ -207,16 +258,21 @@ def lstm_forward(
                 step_cell, gates = cell[:rows], gates_buffer[:rows]
                 unprojected = unprojected_buffer[:rows]
                 input_gate, forget_gate, output_gate, candidate = gates.split(cell_size, 1)
-                sigmoid_gates = gates[:, : 3 * cell_size]
+                early_gates = gates[:, : num_early_gates * cell_size]
             if saved is not None:  # compute the gates where they are saved
                 gates = from_input
                 input_gate, forget_gate, output_gate, candidate = gates.split(cell_size, 1)
-                sigmoid_gates = gates[:, : 3 * cell_size]
+                early_gates = gates[:, : num_early_gates * cell_size]
             weights.recurrent.add_to(from_input, step_hidden, gates)
-            sigmoid_gates.sigmoid_()
+            if peepholes is not None:
+                input_gate.addcmul_(step_cell, peepholes[0])
+                forget_gate.addcmul_(step_cell, peepholes[1])
+            early_gates.sigmoid_()
             step_cell.mul_(forget_gate).addcmul_(input_gate, candidate.tanh_())
             if clips.cell is not None:
                 step_cell.clamp_(-clips.cell, clips.cell)
+            if peepholes is not None:
+                output_gate.addcmul_(step_cell, peepholes[2]).sigmoid_()
             torch.tanh(step_cell, out=unprojected).mul_(output_gate)
             step_hidden = outputs[start : start + rows]
             step_hidden.copy_(
@@ -247,6 +303,7 @@ class LSTMFunction(torch.autograd.Function):
         recurrent_weight: Tensor,
         bias: Tensor,
         projection: Tensor | None,
+        peepholes: Tensor | None,
         batch_sizes: Sequence[int],
         clips: Clips,
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -255,13 +312,13 @@ class LSTMFunction(torch.autograd.Function):
             inputs.new_empty(tokens, 4 * cell_size), inputs.new_empty(tokens, cell_size)
         )
         dtype = matmul_dtype(inputs)
-        weights = LSTMWeights.of(
-            partial(PlainLinear, dtype=dtype), input_weight, recurrent_weight, bias, projection
-        )
+        make = partial(PlainLinear, dtype=dtype)
+        weights = LSTMWeights.of(make, input_weight, recurrent_weight, bias, projection, peepholes)
         result = lstm_forward(weights, inputs, batch_sizes, hidden, cell, clips, saved)
         ctx.save_for_backward(
-            inputs, hidden, cell, input_weight, recurrent_weight, projection, result[0], *saved
-        )
+            inputs, hidden, cell, input_weight, recurrent_weight, projection, peepholes,
+            result[0], *saved,
+        )  # fmt: skip
         ctx.batch_sizes, ctx.clips, ctx.dtype = batch_sizes, clips, dtype
         return result
 
@@ -273,7 +330,7 @@ class LSTMFunction(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         (
             inputs, first_hidden, first_cell, input_weight, recurrent_weight, projection,
-            outputs, gates, cells,
+            peepholes, outputs, gates, cells,
         ) = ctx.saved_tensors  # fmt: skip
         batch_sizes, clips = ctx.batch_sizes, ctx.clips
         cell_size = first_cell.shape[1]
@@ -323,6 +380,8 @@ class LSTMFunction(torch.autograd.Function):
             sigmoid_backward(product, output_gate, grad_input=output_gate_grad)
             torch.mul(unprojected_grad, output_gate, out=product)
             step_cell_grad.add_(tanh_backward(product, tanh_cell, grad_input=product))
+            if peepholes is not None:
+                step_cell_grad.addcmul_(output_gate_grad, peepholes[2])
             if clipped_cells is not None:
                 step_cell_grad.masked_fill_(clipped_cells[step], 0)
             torch.mul(step_cell_grad, candidate, out=product)
@@ -332,6 +391,9 @@ class LSTMFunction(torch.autograd.Function):
             torch.mul(step_cell_grad, input_gate, out=product)
             tanh_backward(product, candidate, grad_input=candidate_grad)
             step_cell_grad.mul_(forget_gate)
+            if peepholes is not None:
+                step_cell_grad.addcmul_(input_gate_grad, peepholes[0])
+                step_cell_grad.addcmul_(forget_gate_grad, peepholes[1])
             if autocast:
                 short_step = short_gates_grad[step].copy_(gates_grad[step])
                 hidden_grad[:rows] = short_step @ short_recurrent
@@ -346,6 +408,16 @@ class LSTMFunction(torch.autograd.Function):
         if projection is not None and needed[6]:
             output_gates = gates[:, 2 * cell_size : 3 * cell_size]
             projection_grad = matmul(short(unclipped_grad).t(), tanh_cells.mul_(output_gates))
+        peepholes_grad = None
+        if peepholes is not None and needed[7]:
+            input_gates_grad, forget_gates_grad, output_gates_grad, _ = gates_grad.chunk(4, 1)
+            peepholes_grad = torch.stack(
+                [
+                    (input_gates_grad * previous_cells).sum(0),
+                    (forget_gates_grad * previous_cells).sum(0),
+                    (output_gates_grad * cells).sum(0),
+                ]
+            )
         return (
             matmul(short_gates_grad, input_weight) if needed[0] else None,
             hidden_grad,
@@ -354,6 +426,7 @@ class LSTMFunction(torch.autograd.Function):
             matmul(short_gates_grad.t(), previous_hidden) if needed[4] else None,
             gates_grad.sum(0) if needed[5] else None,
             projection_grad,
+            peepholes_grad,
             None,
             None,
         )

@@ -22,6 +22,10 @@ class ScalarMix(nn.Module):
     dimensions of the batch, as in these packages, so a sentence's vectors depend on the others in
     its batch. The two differ in epsilon, and in that AllenNLP counted the sentence boundaries too,
     which the Elmo module does.
+
+    Example:
+        mix = elmokit.ScalarMix(3, weights=[0.0, 1.0, 1.0])
+        model.embed([["an", "apple"]], layers=mix)[0].shape  # (1, words, dim)
     """
 
     def __init__(
@@ -36,9 +40,7 @@ class ScalarMix(nn.Module):
     ) -> None:
         super().__init__()
         if weights is not None and len(weights) != layers:
-            raise ConfigError(
-                f"{len(weights)} weights for {layers} layers, expected one for each layer"
-            )
+            raise ConfigError(f"{len(weights)} weights for {layers} layers, expected one for each")
         if normalize is not None and normalize not in _EPSILON:
             raise ConfigError(
                 f"normalize is {normalize!r}, expected one of {sorted(_EPSILON)}, or None"
