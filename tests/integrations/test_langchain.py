@@ -1,4 +1,5 @@
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,3 +31,10 @@ def test_raw_vectors_have_length_1_and_a_pickle_is_small():
     assert len(pickle.dumps(embeddings)) < 1000
     lengths = np.linalg.norm(embeddings.embed_documents(TEXTS), axis=1)
     np.testing.assert_allclose(lengths, [1, 1, 1, 0], atol=1e-6)
+
+
+def test_a_pickle_refuses_another_model(model_folder):
+    embeddings = pickle.loads(pickle.dumps(ElmoEmbeddings()))
+    vars(embeddings)["_encoder"] = replace(embeddings._encoder, model=model_folder)
+    with pytest.raises(elmokit.InputError, match="this embedding was made with another model"):
+        embeddings.embed_query(TEXTS[0])

@@ -154,15 +154,15 @@ def test_a_grid_search_runs_the_model_once_for_each_text(tmp_path, monkeypatch):
 
 def test_the_cache_keeps_to_its_size_and_part_of_what_is_read_in_turn(folder):
     opened = open_once(elmokit.LoadOptions(folder, tokens_per_batch=4095))
-    texts = [f"text {number}" for number in range(40)]
+    cache, texts = opened._pooled_texts, [f"text {number}" for number in range(40)]
     opened.encode(texts, layers="mean", pooling="mean", cache_bytes=1)
-    assert opened._cache._bytes == len(opened._cache._keys) == len(opened._cache._entries) == 0
+    assert cache._bytes == len(cache._keys) == len(cache._values) == 0
     opened.encode(texts, layers="mean", pooling="mean", cache_bytes=2**20)
-    one_text = opened._cache._bytes // len(texts)
+    one_text = cache._bytes // len(texts)
     opened.encode(["more"], layers="mean", pooling="mean", cache_bytes=30 * one_text)
-    remaining = [text for text in texts if opened._cache.get(text, 3)]
-    assert opened._cache._bytes == 30 * one_text
-    assert len(opened._cache._keys) == len(opened._cache._entries) == 30
+    remaining = [text for text in texts if cache.get((text, 3))]
+    assert cache._bytes == 30 * one_text
+    assert len(cache._keys) == len(cache._values) == 30
     assert len(remaining) >= 29
     assert remaining != texts[-len(remaining) :]  # not the oldest were dropped
 

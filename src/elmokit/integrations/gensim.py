@@ -16,7 +16,8 @@ except ModuleNotFoundError:
 def keyed_vectors(words: Iterable[str], model: str | Path | None = None) -> KeyedVectors:
     """The vectors of words in layer 0, which depend on their spelling alone.
 
-    keyed_vectors(["apple", "apples", "cat"]).most_similar("apple")
+    Example:
+        keyed_vectors(["apple", "apples", "cat"]).most_similar("apple")
     """
     embedder = open_once(LoadOptions(model)).embedder
     distinct = list(dict.fromkeys(words))

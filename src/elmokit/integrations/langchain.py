@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from elmokit.embedder import LoadOptions
 from elmokit.errors import InputError
 from elmokit.inference_session import Layers
-from elmokit.integrations.opened_models import open_once
+from elmokit.integrations.vector_stores import VectorStoreEncoder
 from elmokit.whitening import Whitening
 
 try:
@@ -20,6 +19,7 @@ class ElmoEmbeddings(Embeddings):  # type: ignore[misc]
     Raw vectors are all alike; texts are told apart after a whitening that is fitted to vectors of
     some hundred texts of the same layers and pooling.
 
+    Example:
         vectors = elmokit.load().encode(texts, layers=0, pooling="idf")
         embeddings = ElmoEmbeddings(whitening=elmokit.Whitening.fit(vectors))
         store = InMemoryVectorStore.from_texts(texts, embeddings)
@@ -33,24 +33,12 @@ class ElmoEmbeddings(Embeddings):  # type: ignore[misc]
         pooling: str = "idf",
         whitening: Whitening | None = None,
     ) -> None:
-        self.model = model
-        self.layers = layers
-        self.pooling = pooling
-        self.whitening = whitening
+        self._encoder = VectorStoreEncoder(model, layers, pooling, whitening)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
         """The vectors of texts."""
-        vectors = open_once(LoadOptions(self.model)).embedder.encode(
-            texts,
-            layers=self.layers,
-            pooling=self.pooling,
-            whitening=self.whitening,
-            show_progress_bar=False,
-            normalize_embeddings=True,
-        )
-        numbers: list[list[float]] = vectors.tolist()
-        return numbers
+        return self._encoder.encode(texts)
 
     def embed_query(self, text: str) -> list[float]:
         """The vector of one text."""
-        return self.embed_documents([text])[0]
+        return self._encoder.encode([text])[0]

@@ -5,11 +5,12 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import islice
 from pathlib import Path
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -23,8 +24,12 @@ from elmokit.pooling import POOLINGS, Vectors, get_pooling, pool_sentences
 _MAX_MODELS = 4  # those used last stay in memory
 _open_lock = threading.Lock()
 
-TextKey = str | tuple[str, ...]
+Words = tuple[str, ...]
+TextKey = str | Words
 PooledLayers = dict[str, Vectors]  # (layers and their mean and sum, dim) by the pooling's name
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
 def open_once(options: LoadOptions) -> "OpenedModel":
@@ -51,11 +56,12 @@ def in_worker_process() -> bool:
 
 
 class OpenedModel:
-    """A loaded model, its fingerprint, and the vectors of the texts that it has encoded."""
+    """A loaded model, its fingerprint, and the vectors of the texts that it has read."""
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
-        self._cache = _TextCache()
+        self._pooled_texts = _Cache[tuple[TextKey, int], PooledLayers](_size)  # and their layers
+        self._sentences = _Cache[tuple[Words, LayerSelection], Vectors](_num_bytes)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -100,17 +106,40 @@ class OpenedModel:
         vector_of: dict[TextKey, Vectors] = {}
         missing = []
         for key in dict.fromkeys(keys):
-            pooled = self._cache.get(key, len(computed))
+            pooled = self._pooled_texts.get((key, len(computed)))
             if pooled is None or pooling not in pooled:
                 missing.append(key)
             else:
                 vector_of[key] = pooled[pooling][rows].ravel()
         for key, pooled in zip(missing, self._pool_layers(missing, computed), strict=True):
             vector_of[key] = pooled[pooling][rows].ravel()
-            self._cache.add(key, len(computed), pooled, max_bytes=cache_bytes)
+            self._pooled_texts.add((key, len(computed)), pooled, max_bytes=cache_bytes)
         if not keys:
             return np.zeros((0, self.dim(layers)), np.float32)
         return np.stack([vector_of[key] for key in keys])
+
+    def embed(
+        self, sentences: Iterable[Words], *, layers: Layers = "all", cache_bytes: int
+    ) -> Iterator[Vectors]:  # of (layers, words, dim)
+        """What `Embedder.embed_stream` gives; up to `cache_bytes`, the vectors stay in memory.
+
+        Those of a ScalarMix are computed each time.
+        """
+        stream = partial(self.embedder.embed_stream, layers=layers, show_progress_bar=False)
+        if not cache_bytes or isinstance(layers, ScalarMix):
+            yield from stream(sentences)
+            return
+        selection = LayerSelection.of(self.embedder.bilm.config, layers)
+        listed = list(sentences)
+        vectors_of = {words: self._sentences.get((words, selection)) for words in listed}
+        missing = [words for words, vectors in vectors_of.items() if vectors is None]
+        for words, computed in zip(missing, stream(missing), strict=True):
+            vectors_of[words] = computed
+            self._sentences.add((words, selection), computed, max_bytes=cache_bytes)
+        for words in listed:
+            vectors = vectors_of[words]
+            assert vectors is not None  # it was cached, or missing
+            yield vectors
 
     def _pool_layers(
         self, texts: Sequence[TextKey], layers: Sequence[int]
@@ -140,34 +169,36 @@ class OpenedModel:
         next(stream, None)  # to its end, where truncated words are reported
 
 
-class _TextCache:
-    """Pooled layers by text and number of layers, in about so many bytes.
+class _Cache(Generic[Key, Value]):
+    """Values by their keys, in about so many bytes.
 
-    Where there is no room, texts are dropped at random: a grid search reads the same texts in the
-    same order again and again, so the oldest would always be dropped just before it is needed.
+    Where there is no room, values are dropped at random: a grid search, or training, reads the
+    same texts again and again, so the oldest would often be dropped just before it is needed.
     """
 
-    def __init__(self) -> None:
-        self._entries: dict[tuple[TextKey, int], PooledLayers] = {}
-        self._keys: list[tuple[TextKey, int]] = []
+    def __init__(self, size: Callable[[Value], int]) -> None:
+        self._size = size
+        self._values: dict[Key, Value] = {}
+        self._keys: list[Key] = []
         self._bytes = 0
         self._random = random.Random(0)
         self._lock = threading.Lock()
 
-    def get(self, text: TextKey, layers: int) -> PooledLayers | None:
-        return self._entries.get((text, layers))
+    def get(self, key: Key) -> Value | None:
+        return self._values.get(key)
 
-    def add(self, text: TextKey, layers: int, pooled: PooledLayers, *, max_bytes: int) -> None:
-        key = text, layers
+    def add(self, key: Key, value: Value, *, max_bytes: int) -> None:
         with self._lock:
-            if key not in self._entries:
+            if key in self._values:
+                self._bytes -= self._size(self._values[key])
+            else:
                 self._keys.append(key)
-            self._bytes += _size(pooled) - _size(self._entries.get(key, {}))
-            self._entries[key] = pooled
+            self._bytes += self._size(value)
+            self._values[key] = value
             while self._bytes > max_bytes:
                 place = self._random.randrange(len(self._keys))
                 self._keys[place], self._keys[-1] = self._keys[-1], self._keys[place]
-                self._bytes -= _size(self._entries.pop(self._keys.pop()))
+                self._bytes -= self._size(self._values.pop(self._keys.pop()))
 
 
 @lru_cache(maxsize=_MAX_MODELS)
@@ -197,4 +228,8 @@ def _with_mean_and_sum(layers: Vectors) -> Vectors:  # (layers, ...) -> (layers 
 
 
 def _size(pooled: PooledLayers) -> int:
-    return sum(vectors.nbytes for vectors in pooled.values())
+    return sum(map(_num_bytes, pooled.values()))
+
+
+def _num_bytes(vectors: Vectors) -> int:
+    return vectors.nbytes

@@ -37,6 +37,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     Up to `cache_bytes` in each process and for each model, the vectors of all layers and poolings
     of a text stay in memory, so that a grid search over them runs the model once. 0 keeps none.
 
+    Example:
         classifier = make_pipeline(ElmoVectorizer(layers="concat"), LogisticRegression())
         classifier.fit(["A fine film.", "A dull film."], ["pos", "neg"])
     """
