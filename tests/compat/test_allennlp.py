@@ -23,7 +23,7 @@ from elmokit.compat.allennlp import (
     batch_to_ids,
     empty_embedding,
 )
-from elmokit.compat.allennlp.boundaries import (
+from elmokit.compat.allennlp.ids_and_masks import (
     add_sentence_boundary_token_ids,
     get_text_field_mask,
     remove_sentence_boundaries,

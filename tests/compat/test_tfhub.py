@@ -79,6 +79,10 @@ def test_only_the_four_scalars_are_trained(folder):
 def test_one_string_is_refused(hub):
     with pytest.raises(TypeError, match="inputs is one string, expected a list of strings"):
         hub("the cat")
+    with pytest.raises(TypeError, match="inputs is one string, expected a list of strings"):
+        hub(np.array("the cat"))
+    with pytest.raises(TypeError, match=r"text 1 of inputs is a float .nan., expected a string"):
+        hub(["the cat", np.nan])
     assert torch.equal(hub(["the cat"], signature=None), hub(["the cat"]))
 
 
@@ -86,6 +90,11 @@ def test_one_string_is_refused(hub):
     ("inputs", "signature", "message"),
     [
         (["a"], "tokens", "takes a dictionary with tokens and sequence_len"),
+        (
+            {"tokens": ["a cat"], "sequence_len": [2]},
+            "tokens",
+            r"row 0 of tokens is one string \('a cat'\), expected its tokens",
+        ),
         ({"tokens": [["a"]], "sequence_len": [1, 1]}, "tokens", "1 rows of tokens, but 2 lengths"),
         (
             {"tokens": [["a"]], "sequence_len": [2]},
@@ -98,6 +107,7 @@ def test_one_string_is_refused(hub):
             r"sequence_len is \[\[1\]\], expected a number for each row",
         ),
         (["a"], "words", "signature is 'words', expected 'default' or 'tokens'"),
+        ({"strings": ["a"]}, "default", "takes a list of strings; signature=.tokens. a dictionary"),
     ],
 )
 def test_invalid_inputs_are_named(hub, inputs, signature, message):

@@ -1,20 +1,18 @@
 """ELMoForManyLangs by its own names: its Embedder, and its command that embeds a file."""
 
 import argparse
-import runpy
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from importlib.machinery import ModuleSpec
 from itertools import islice
 from pathlib import Path
-from types import ModuleType
 from typing import TextIO
 
 import torch
 
 from elmokit.atomic import rename_atomically
+from elmokit.compat.replaced_packages import ReplacedPackage, run_program
 from elmokit.embedder import load
 from elmokit.errors import ElmokitError, FormatError, InputError
 from elmokit.file_embedding import HDF5Writer, model_attributes
@@ -28,6 +26,10 @@ INPUT_FORMATS = ("plain", "conll", "conll_char", "conll_char_vi")
 OUTPUT_FORMATS = ("hdf5", "txt")
 
 _PACKAGE = "elmoformanylangs"
+_USAGE = """\
+usage: python -m elmokit.compat.manylangs SCRIPT [ARGUMENT ...]
+       python -m elmokit.compat.manylangs -m MODULE [ARGUMENT ...]
+       python -m elmokit.compat.manylangs test [OPTION ...]"""
 _MEAN, _ALL = -1, -2  # values of output_layer
 _SENTENCES_PER_PART = 256  # so many are embedded before their vectors are written
 
@@ -161,38 +163,26 @@ def read_sentences(path: str | Path, input_format: str = "plain") -> Iterator[li
 
 def install() -> None:
     """Make `from elmoformanylangs import Embedder` find the one of this module."""
-    present = sys.modules.get(_PACKAGE)
-    if present is not None and not isinstance(present, _StandIn):
-        raise ElmokitError(
-            "elmoformanylangs itself has been imported already; call install() before that, or not "
-            "at all"
-        )
-    package, module = _StandIn(_PACKAGE), _StandIn(f"{_PACKAGE}.elmo")
-    package.Embedder = module.Embedder = Embedder
-    package.elmo = module
-    sys.modules.update({_PACKAGE: package, module.__name__: module})
+    ReplacedPackage(
+        _PACKAGE,
+        title=_PACKAGE,
+        part=f"{_PACKAGE}.Embedder",
+        modules={_PACKAGE: {"Embedder": Embedder}, f"{_PACKAGE}.elmo": {"Embedder": Embedder}},
+        not_here={_PACKAGE: ("the training of models", "`elmo pretrain`")},
+    ).install()
 
 
 def main() -> None:
     """Run a script with this module in place of elmoformanylangs, or its command `test`."""
-    arguments = sys.argv[1:]
-    if arguments and arguments[0] == "test":
-        try:
-            _test(arguments[1:])
-        except (ElmokitError, OSError) as error:
-            sys.exit(f"{_PACKAGE}: {error}")
-    elif arguments and Path(arguments[0]).is_file():
-        sys.argv = arguments
-        sys.path[0] = str(Path(arguments[0]).resolve().parent)
+    sys.argv = sys.argv[1:]
+    if sys.argv[:1] != ["test"]:
         install()
-        runpy.run_path(arguments[0], run_name="__main__")
-    elif arguments:
-        sys.exit(f"{arguments[0]}: no such script")
-    else:
-        sys.exit(
-            "usage: python -m elmokit.compat.manylangs SCRIPT [ARGUMENT ...], or "
-            "python -m elmokit.compat.manylangs test [OPTION ...]"
-        )
+        run_program(_USAGE)
+        return
+    try:
+        _test(sys.argv[1:])
+    except (ElmokitError, OSError) as error:
+        sys.exit(f"{_PACKAGE}: {error}")
 
 
 def _test(arguments: Sequence[str]) -> None:
@@ -238,20 +228,6 @@ def _write_text(sentence: list[str], vectors: Vectors, file: TextIO) -> None:
     for word, vector in zip(sentence, vectors, strict=True):
         file.write("\t".join([word, *(f"{number:.8f}" for number in vector)]) + "\n")
     file.write("\n")
-
-
-class _StandIn(ModuleType):
-    """A module of elmoformanylangs with its Embedder."""
-
-    Embedder: type[Embedder]
-    elmo: "_StandIn"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, f"elmokit's stand-in for {name}")
-        self.__spec__ = ModuleSpec(name, None)
-
-    def __getattr__(self, name: str) -> object:
-        raise AttributeError(f"elmokit stands in for {_PACKAGE}.Embedder only: no {name}")
 
 
 if __name__ == "__main__":

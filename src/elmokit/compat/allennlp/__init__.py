@@ -1,13 +1,13 @@
 """AllenNLP's ELMo by its own names: 0.9's ElmoEmbedder, 2.10's Elmo, and what goes with them."""
 
 from elmokit.compat.allennlp.embedder import ElmoEmbedder, empty_embedding
-from elmokit.compat.allennlp.import_hook import install
-from elmokit.compat.allennlp.indexer import (
+from elmokit.compat.allennlp.ids_and_masks import (
     ConfigurationError,
     ELMoCharacterMapper,
     ELMoTokenCharactersIndexer,
     batch_to_ids,
 )
+from elmokit.compat.allennlp.import_hook import install
 from elmokit.compat.allennlp.modules import (
     Elmo,
     ElmoBiLm,

@@ -11,11 +11,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from elmokit.compat.allennlp.boundaries import remove_sentence_boundaries
-from elmokit.compat.allennlp.indexer import (
+from elmokit.compat.allennlp.ids_and_masks import (
     ConfigurationError,
     ELMoTokenCharactersIndexer,
     batch_to_ids,
+    remove_sentence_boundaries,
 )
 from elmokit.compat.allennlp.modules import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE, ElmoBiLm
 from elmokit.file_embedding import HDF5Writer

@@ -1,20 +1,19 @@
 """A stand-in for the `allennlp` package, so that old programs run on elmokit's ELMo."""
 
-import runpy
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
-from pathlib import Path
+from collections.abc import Mapping
 from types import ModuleType
 
-from elmokit.compat.allennlp import boundaries, embedder, indexer, modules, token_embedders
+from elmokit.compat.allennlp import embedder, ids_and_masks, modules, token_embedders
+from elmokit.compat.replaced_packages import ReplacedPackage, run_program
 from elmokit.errors import ElmokitError
 
 _USAGE = """\
 usage: python -m elmokit.compat.allennlp SCRIPT [ARGUMENT ...]
        python -m elmokit.compat.allennlp -m MODULE [ARGUMENT ...]
        python -m elmokit.compat.allennlp elmo INPUT OUTPUT (--all | --top | --average) ..."""
+
+_CRF = ("conditional random fields", "elmokit.tasks.crf.CRF")
 
 # What is not here, by the beginning of its name: what it was, and what to use.
 _NOT_HERE = {
@@ -35,14 +34,8 @@ _NOT_HERE = {
     "allennlp.interpret": ("explanations of predictions", "AllenNLP itself"),
     "allennlp.models": ("models of tasks", "elmokit.train_task and elmokit.load_task"),
     "allennlp.modules": ("layers of task models", "torch.nn"),
-    "allennlp.modules.ConditionalRandomField": (
-        "conditional random fields",
-        "elmokit.tasks.crf.CRF",
-    ),
-    "allennlp.modules.conditional_random_field": (
-        "conditional random fields",
-        "elmokit.tasks.crf.CRF",
-    ),
+    "allennlp.modules.ConditionalRandomField": _CRF,
+    "allennlp.modules.conditional_random_field": _CRF,
     "allennlp.modules.sampled_softmax_loss": ("the softmax of pretraining", "`elmo pretrain`"),
     "allennlp.modules.seq2seq_encoders": ("encoders of sentences", "torch.nn.LSTM"),
     "allennlp.modules.text_field_embedders": (
@@ -59,139 +52,79 @@ _NOT_HERE = {
 
 def install() -> None:
     """Make `from allennlp.commands.elmo import ElmoEmbedder`, and the like, find elmokit's."""
-    present = sys.modules.get("allennlp")
-    if present is not None and not isinstance(present, _StandIn):
-        raise ElmokitError(
-            "AllenNLP itself has been imported already; call install() before that, or not at all"
-        )
-    contents_of = _modules()
-    for name, contents in contents_of.items():
-        module = _StandIn(name)
-        vars(module).update(contents)
-        sys.modules[name] = module
-        parent, _, child = name.rpartition(".")
-        if parent and child not in contents_of[parent]:
-            setattr(sys.modules[parent], child, module)
-    if not any(isinstance(finder, _Explainer) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Explainer())
+    ReplacedPackage(
+        "allennlp",
+        title="AllenNLP",
+        part="AllenNLP's ELMo",
+        modules=_modules(),
+        not_here=_NOT_HERE,
+    ).install()
 
 
 def main() -> None:
     """Run a script or a module as Python would, with elmokit in AllenNLP's place, or a command."""
     sys.argv = sys.argv[1:]
     install()
-    match sys.argv:
-        case ["elmo", *_]:
-            sys.argv.insert(0, "allennlp")
-            try:
-                embedder.run_command()
-            except (ElmokitError, OSError) as error:
-                sys.exit(f"allennlp: {error}")
-        case ["-m", module, *_]:
-            sys.argv.pop(0)
-            sys.path[0] = ""
-            runpy.run_module(module, run_name="__main__", alter_sys=True)
-        case [script, *_] if Path(script).is_file():
-            sys.path[0] = str(Path(script).resolve().parent)
-            runpy.run_path(script, run_name="__main__")
-        case [script, *_] if not script.startswith("-"):
-            sys.exit(f"{script}: no such script")
-        case _:
-            sys.exit(_USAGE)
+    if sys.argv[:1] != ["elmo"]:
+        run_program(_USAGE)
+        return
+    sys.argv.insert(0, "allennlp")
+    try:
+        embedder.run_command()
+    except (ElmokitError, OSError) as error:
+        sys.exit(f"allennlp: {error}")
 
 
-def _modules() -> dict[str, dict[str, object]]:
+def _modules() -> dict[str, Mapping[str, object]]:
     """The contents of each module of AllenNLP that is replaced."""
-    character_indexer: dict[str, object] = {
-        "ELMoCharacterMapper": indexer.ELMoCharacterMapper,
-        "ELMoTokenCharactersIndexer": indexer.ELMoTokenCharactersIndexer,
+    character_indexer = _named(ids_and_masks, "ELMoCharacterMapper", "ELMoTokenCharactersIndexer")
+    error = _named(ids_and_masks, "ConfigurationError")
+    sentence_boundaries = _named(
+        ids_and_masks, "add_sentence_boundary_token_ids", "remove_sentence_boundaries"
+    )
+    masks = _named(
+        ids_and_masks,
+        "get_lengths_from_binary_sequence_mask",
+        "get_mask_from_sequence_lengths",
+        "get_text_field_mask",
+    )
+    batch_to_ids = _named(ids_and_masks, "batch_to_ids")
+    groups = _named(embedder, "lazy_groups_of")
+    one_language = _named(token_embedders, "ElmoTokenEmbedder")
+    languages = _named(token_embedders, "ElmoTokenEmbedderMultiLang")
+    bilm = {"_ElmoBiLm": modules.ElmoBiLm}
+    command = {
+        **_named(embedder, "DEFAULT_BATCH_SIZE", "ElmoEmbedder", "empty_embedding"),
+        **_named(modules, "DEFAULT_OPTIONS_FILE", "DEFAULT_WEIGHT_FILE"),
+        **_named(ids_and_masks, "remove_sentence_boundaries"),
     }
-    sentence_boundaries: dict[str, object] = {
-        "add_sentence_boundary_token_ids": boundaries.add_sentence_boundary_token_ids,
-        "remove_sentence_boundaries": boundaries.remove_sentence_boundaries,
-    }
-    elmo: dict[str, object] = {
-        "Elmo": modules.Elmo,
-        "ElmoLstm": modules.ElmoLstm,
-        "ScalarMix": modules.ScalarMix,
-        "_ElmoBiLm": modules.ElmoBiLm,
+    elmo = {
+        **_named(modules, "Elmo", "ElmoLstm", "ScalarMix"),
         "_ElmoCharacterEncoder": modules.ElmoCharacterEncoder,
-        "batch_to_ids": indexer.batch_to_ids,
-        **character_indexer,
-        **sentence_boundaries,
     }
-    one_language: dict[str, object] = {"ElmoTokenEmbedder": token_embedders.ElmoTokenEmbedder}
-    languages: dict[str, object] = {
-        "ElmoTokenEmbedderMultiLang": token_embedders.ElmoTokenEmbedderMultiLang
-    }
-    lazy_groups_of: dict[str, object] = {"lazy_groups_of": embedder.lazy_groups_of}
-    error: dict[str, object] = {"ConfigurationError": indexer.ConfigurationError}
     return {
         "allennlp": {"__version__": "2.10.1"},
         "allennlp.commands": {"main": embedder.run_command},
-        "allennlp.commands.elmo": {
-            "DEFAULT_BATCH_SIZE": embedder.DEFAULT_BATCH_SIZE,
-            "DEFAULT_OPTIONS_FILE": modules.DEFAULT_OPTIONS_FILE,
-            "DEFAULT_WEIGHT_FILE": modules.DEFAULT_WEIGHT_FILE,
-            "ElmoEmbedder": embedder.ElmoEmbedder,
-            "_ElmoBiLm": modules.ElmoBiLm,
-            "batch_to_ids": indexer.batch_to_ids,
-            "empty_embedding": embedder.empty_embedding,
-            "remove_sentence_boundaries": boundaries.remove_sentence_boundaries,
-            **lazy_groups_of,
-            **error,
-        },
+        "allennlp.commands.elmo": command | bilm | batch_to_ids | groups | error,
         "allennlp.common": {},
         "allennlp.common.checks": error,
-        "allennlp.common.util": lazy_groups_of,
+        "allennlp.common.util": groups,
         "allennlp.data": {},
         "allennlp.data.token_indexers": character_indexer,
         "allennlp.data.token_indexers.elmo_indexer": character_indexer,
-        "allennlp.modules": {"Elmo": modules.Elmo, "ScalarMix": modules.ScalarMix},
-        "allennlp.modules.elmo": elmo,
-        "allennlp.modules.elmo_lstm": {"ElmoLstm": modules.ElmoLstm},
-        "allennlp.modules.scalar_mix": {"ScalarMix": modules.ScalarMix},
-        "allennlp.modules.token_embedders": {**one_language, **languages},
+        "allennlp.modules": _named(modules, "Elmo", "ScalarMix"),
+        "allennlp.modules.elmo": (
+            elmo | bilm | batch_to_ids | character_indexer | sentence_boundaries
+        ),
+        "allennlp.modules.elmo_lstm": _named(modules, "ElmoLstm"),
+        "allennlp.modules.scalar_mix": _named(modules, "ScalarMix"),
+        "allennlp.modules.token_embedders": one_language | languages,
         "allennlp.modules.token_embedders.elmo_token_embedder": one_language,
         "allennlp.modules.token_embedders.elmo_token_embedder_multilang": languages,
         "allennlp.nn": {},
-        "allennlp.nn.util": {
-            **sentence_boundaries,
-            "get_lengths_from_binary_sequence_mask": (
-                boundaries.get_lengths_from_binary_sequence_mask
-            ),
-            "get_mask_from_sequence_lengths": boundaries.get_mask_from_sequence_lengths,
-            "get_text_field_mask": boundaries.get_text_field_mask,
-        },
+        "allennlp.nn.util": sentence_boundaries | masks,
     }
 
 
-class _StandIn(ModuleType):
-    """A module of AllenNLP with what belongs to ELMo."""
-
-    def __init__(self, name: str) -> None:
-        super().__init__(name, "elmokit's stand-in for AllenNLP's ELMo")
-        self.__spec__ = ModuleSpec(name, None, is_package=True)
-        self.__path__: list[str] = []
-
-    def __getattr__(self, name: str) -> object:
-        raise AttributeError(_explanation(f"{self.__name__}.{name}"))
-
-
-class _Explainer(MetaPathFinder):
-    """Explains why a module of AllenNLP, or a name in it, cannot be imported."""
-
-    def find_spec(
-        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        if name.startswith("allennlp."):
-            # With the full name, `from ... import` would replace the message by one of its own.
-            raise ModuleNotFoundError(_explanation(name), name="allennlp")
-        return None
-
-
-def _explanation(name: str) -> str:
-    """What a missing name of AllenNLP was, and what to use."""
-    known = max((prefix for prefix in _NOT_HERE if f"{name}.".startswith(f"{prefix}.")), key=len)
-    what, instead = _NOT_HERE[known]
-    return f"{name} belongs to {what}; elmokit stands in for AllenNLP's ELMo only: use {instead}"
+def _named(module: ModuleType, *names: str) -> dict[str, object]:
+    return {name: getattr(module, name) for name in names}

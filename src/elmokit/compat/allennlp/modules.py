@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -11,16 +11,17 @@ from torch import Tensor, nn
 
 from elmokit import formats
 from elmokit.character_ids import CharacterIndexer
-from elmokit.compat.allennlp.boundaries import (
+from elmokit.compat.allennlp.ids_and_masks import (
+    ConfigurationError,
     add_sentence_boundary_token_ids,
     get_lengths_from_binary_sequence_mask,
     get_mask_from_sequence_lengths,
     remove_sentence_boundaries,
 )
-from elmokit.compat.allennlp.indexer import ConfigurationError
 from elmokit.errors import InputError
 from elmokit.file_embedding import model_attributes
 from elmokit.formats.bilm_tf import read_lstms
+from elmokit.formats.manylangs import cnn_parameters, lstm_parameters
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.lstm import LSTMStack, ProjectedLSTM
 from elmokit.model.scalar_mix import mix_layers
@@ -28,6 +29,8 @@ from elmokit.model_config import BiLMConfig
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END
 
 logger = logging.getLogger(__name__)
+
+Part = TypeVar("Part", "ElmoCharacterEncoder", "ElmoLstm")
 
 # The addresses in old programs.
 _MODELS = "https://allennlp.s3.amazonaws.com/models/elmo/2x4096_512_2048cnn_2xhighway/"
@@ -153,8 +156,8 @@ class ElmoBiLm(nn.Module):
         self._pretrained = formats.load(options_file, weight_file)
         self.bilm.requires_grad_(requires_grad)
         self.num_layers = self.bilm.config.num_layers + 1
-        self._token_embedder = ElmoCharacterEncoder.of(self.bilm)
-        self._elmo_lstm = ElmoLstm.of(self.bilm)
+        self._token_embedder = _part_of(self.bilm, ElmoCharacterEncoder)
+        self._elmo_lstm = _part_of(self.bilm, ElmoLstm)
         self._elmo_lstm.stateful = stateful
         self._words: list[str] = []
         if vocab_to_cache and requires_grad:
@@ -232,14 +235,6 @@ class ElmoCharacterEncoder(nn.Module):
         self._take(formats.load(options_file, weight_file).model.bilm)
         self.requires_grad_(requires_grad)
 
-    @classmethod
-    def of(cls, bilm: BiLM) -> "ElmoCharacterEncoder":
-        """The encoder of a biLM; they share their weights."""
-        encoder = cls.__new__(cls)
-        nn.Module.__init__(encoder)
-        encoder._take(bilm)
-        return encoder
-
     def _take(self, bilm: BiLM) -> None:
         if bilm.config.characters is None:
             raise ConfigurationError(
@@ -315,14 +310,6 @@ class ElmoLstm(nn.Module):
             _first_layer(stack).input_weight = nn.Parameter(weight)
         self._take(bilm)
         self.requires_grad = requires_grad
-
-    @classmethod
-    def of(cls, bilm: BiLM) -> "ElmoLstm":
-        """The LSTMs of a biLM; they share their weights."""
-        lstm = cls.__new__(cls)
-        nn.Module.__init__(lstm)
-        lstm._take(bilm)
-        return lstm
 
     def _take(self, bilm: BiLM) -> None:
         self.bilm = BiLM.__new__(BiLM)  # only its LSTMs are run
@@ -403,6 +390,14 @@ class ElmoLstm(nn.Module):
         return State(hidden, cell).to(like)
 
 
+def _part_of(bilm: BiLM, kind: type[Part]) -> Part:
+    """A part of a biLM that is loaded already; they share their weights."""
+    part = kind.__new__(kind)
+    nn.Module.__init__(part)
+    part._take(bilm)
+    return part
+
+
 def _first_layer(stack: nn.Module) -> ProjectedLSTM:
     assert isinstance(stack, LSTMStack)
     layer = stack.layers[0]
@@ -424,8 +419,7 @@ class ScalarMix(nn.Module):
         self.mixture_size = mixture_size
         self.do_layer_norm = do_layer_norm
         initial = initial_scalar_parameters
-        if initial is None:
-            initial = [0.0] * mixture_size
+        initial = [0.0] * mixture_size if initial is None else initial
         if len(initial) != mixture_size:
             raise ConfigurationError(
                 f"Length of initial_scalar_parameters {initial} differs "
@@ -446,10 +440,8 @@ class ScalarMix(nn.Module):
         if self.do_layer_norm and mask is None:
             raise ConfigurationError("do_layer_norm needs a mask, and none was passed")
         weights = torch.cat([*self.scalar_parameters])
-        layers = torch.stack([*tensors])
-        if self.do_layer_norm:
-            return mix_layers(layers, weights, self.gamma, "allennlp", mask)
-        return mix_layers(layers, weights, self.gamma)
+        norm = ("allennlp", mask) if self.do_layer_norm else ()
+        return mix_layers(torch.stack([*tensors]), weights, self.gamma, *norm)
 
 
 def _rename_bilm(module: ElmoBiLm, weights: dict[str, Tensor], prefix: str, *_: object) -> None:
@@ -472,40 +464,23 @@ def _rename_encoder(
         return
     ours = f"{prefix}encoder."
     weights[f"{ours}embedding.weight"] = weights.pop(f"{prefix}_char_embedding_weights")
-    for number in range(len(module.characters.filters)):
-        name = f"{prefix}char_conv_{number}."
-        kernel = weights.pop(f"{name}weight")  # (filters, embedding_size, width)
-        weights[f"{ours}filters.{number}.weight"] = kernel.transpose(1, 2).flatten(1)
-        weights[f"{ours}filters.{number}.bias"] = weights.pop(f"{name}bias")
     for kind in ("weight", "bias"):
-        for number in range(module.characters.highway_layers):
-            # AllenNLP's gate passes the vector itself, ours the transformed one.
-            transform, gate = weights.pop(f"{prefix}_highways._layers.{number}.{kind}").chunk(2)
-            weights[f"{ours}highways.{number}.transform.{kind}"] = transform
-            weights[f"{ours}highways.{number}.gate.{kind}"] = -gate
         weights[f"{ours}projection.{kind}"] = weights.pop(f"{prefix}_projection.{kind}")
+
+    def take(name: str, *_: int) -> Tensor:
+        return weights.pop(prefix + name)
+
+    parameters = cnn_parameters(take, module.characters, "char_conv_", "_highways")
+    weights |= {ours + name: tensor for name, tensor in parameters.items()}
 
 
 def _rename_lstms(module: ElmoLstm, weights: dict[str, Tensor], prefix: str, *_: object) -> None:
     """Rename and rearrange AllenNLP's weights of LSTMs, in place."""
-    config = module.bilm.config
     if f"{prefix}forward_layer_0.input_linearity.weight" not in weights:
         return
-    for number, direction in enumerate(config.directions):
-        for layer in range(config.num_layers):
-            theirs = f"{prefix}{direction}_layer_{layer}."
-            ours = f"{prefix}bilm.lstms.{number}.layers.{layer}."
-            for their_kind, kind in (("input", "input"), ("state", "recurrent")):
-                gates = weights.pop(f"{theirs}{their_kind}_linearity.weight")
-                weights[f"{ours}{kind}_weight"] = _our_gates(gates)
-            # AllenNLP keeps the forget gate's bias with its 1.0 added.
-            bias = _our_gates(weights.pop(f"{theirs}state_linearity.bias"))
-            bias[config.cell_size : 2 * config.cell_size] -= config.forget_bias
-            weights[f"{ours}bias"] = bias
-            weights[f"{ours}projection"] = weights.pop(f"{theirs}state_projection.weight")
 
+    def take(name: str, *_: int) -> Tensor:
+        return weights.pop(prefix + name)
 
-def _our_gates(gates: Tensor) -> Tensor:
-    """AllenNLP's gates are input, forget, candidate, output; ours end in the candidate."""
-    blocks = gates.chunk(4)
-    return torch.cat([blocks[number] for number in (0, 1, 3, 2)])
+    parameters = lstm_parameters(take, module.bilm.config)
+    weights |= {f"{prefix}bilm.{name}": tensor for name, tensor in parameters.items()}

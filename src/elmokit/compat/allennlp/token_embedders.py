@@ -7,12 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from elmokit.compat.allennlp.indexer import ConfigurationError
+from elmokit.compat.allennlp.ids_and_masks import ConfigurationError
 from elmokit.compat.allennlp.modules import DEFAULT_OPTIONS_FILE, DEFAULT_WEIGHT_FILE, Elmo
 from elmokit.formats.alignment import read_matrix
 
 
-class ElmoTokenEmbedder(nn.Module):
+class _Projected(nn.Module):
+    """Vectors, projected if `projection_dim` is given."""
+
+    def _set_output_dim(self, dim: int, projection_dim: int | None) -> None:
+        self.output_dim = projection_dim or dim
+        self._projection = nn.Linear(dim, projection_dim) if projection_dim else nn.Identity()
+
+    def get_output_dim(self) -> int:
+        return self.output_dim
+
+
+class ElmoTokenEmbedder(_Projected):
     """One mix of ELMo's layers, projected if `projection_dim` is given."""
 
     def __init__(
@@ -40,21 +51,16 @@ class ElmoTokenEmbedder(nn.Module):
             scalar_mix_parameters=scalar_mix_parameters,
             stateful=stateful,
         )
-        self.output_dim = projection_dim or self._elmo.get_output_dim()
-        self._projection = _projection(self._elmo.get_output_dim(), projection_dim)
+        self._set_output_dim(self._elmo.get_output_dim(), projection_dim)
 
     @classmethod
     def from_params(
         cls, vocab: Any = None, params: Mapping[str, Any] | None = None, **extras: Any
     ) -> "ElmoTokenEmbedder":
         """The embedder of a configuration: a dictionary, or AllenNLP's Params."""
-        settings = _settings(vocab, params)
         for name in ("options_file", "weight_file"):
             _archive(params, name)
-        return cls(**settings)
-
-    def get_output_dim(self) -> int:
-        return self.output_dim
+        return cls(**_settings(vocab, params))
 
     def forward(self, elmo_tokens: Tensor, word_inputs: Tensor | None = None) -> Tensor:
         """The vectors, (..., words, dim), of character ids, (..., words, 50)."""
@@ -63,7 +69,7 @@ class ElmoTokenEmbedder(nn.Module):
         return projected
 
 
-class ElmoTokenEmbedderMultiLang(nn.Module):
+class ElmoTokenEmbedderMultiLang(_Projected):
     """An ELMo for each language, whose vectors are mapped into one space by a matrix each.
 
     The matrices are files of `torch.save`; a language without one is not mapped.
@@ -113,9 +119,7 @@ class ElmoTokenEmbedderMultiLang(nn.Module):
             raise ConfigurationError(
                 f"the models have vectors of {sorted(dims)} dimensions, expected the same of all"
             )
-        (dim,) = dims
-        self.output_dim = projection_dim or dim
-        self._projection = _projection(dim, projection_dim)
+        self._set_output_dim(dims.pop(), projection_dim)
 
     @classmethod
     def from_params(
@@ -128,18 +132,11 @@ class ElmoTokenEmbedderMultiLang(nn.Module):
                 _archive(settings[name], language)
         return cls(**settings)
 
-    def get_output_dim(self) -> int:
-        return self.output_dim
-
     def forward(self, inputs: Tensor, lang: str, word_inputs: Tensor | None = None) -> Tensor:
         """The vectors, (..., words, dim), of character ids, (..., words, 50), in a language."""
         mixed = getattr(self, f"elmo_{lang}")(inputs, word_inputs)["elmo_representations"][0]
         projected: Tensor = self._projection(getattr(self, f"aligning_{lang}")(mixed))
         return projected
-
-
-def _projection(dim: int, projection_dim: int | None) -> nn.Module:
-    return nn.Linear(dim, projection_dim) if projection_dim else nn.Identity()
 
 
 def _settings(vocab: Any, params: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -8,28 +8,45 @@ import torch
 from torch import Tensor, nn
 
 from elmokit import formats
-from elmokit.batching import Batch
+from elmokit.batching import Batch, check_iterable, describe
 from elmokit.compat import decoded
 from elmokit.errors import InputError
 from elmokit.formats.pretrained import StoredMix
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.tokenizers import split_on_whitespace
 
+Signature = Literal["default", "tokens"]
 Tokens = Mapping[str, Sequence[Sequence[str]] | Sequence[int]]
 
 
 class Module(nn.Module):
-    """TF-Hub's google/elmo: each call starts fresh.
+    """TF-Hub's google/elmo, `hub.Module`: each call starts fresh and computes at once.
 
-    The source is any model, or a module's folder or archive, whose own mix is taken over. If
-    `trainable`, four scalars are trained: three `aggregation.weights` and `aggregation.scale`.
+    `spec` is any model that `elmokit.load` takes, or a module's address, folder or archive, whose
+    own mix is taken over; `weights` is a second file. If `trainable`, four scalars are trained:
+    three `aggregation.weights` and `aggregation.scale`. `name` and `tags` have no effect.
+
+    Example:
+        elmo = Module("english", trainable=True)
+        elmo(["the cat is on the mat"], signature="default", as_dict=True)["elmo"]
     """
 
     def __init__(
-        self, source: str | Path, weights: str | Path | None = None, *, trainable: bool = False
+        self,
+        spec: str | Path,
+        trainable: bool = False,
+        name: str = "module",
+        tags: object = None,
+        *,
+        weights: str | Path | None = None,
     ) -> None:
         super().__init__()
-        self._pretrained = formats.load(source, weights)
+        if not isinstance(trainable, bool):
+            raise InputError(
+                f"trainable is {trainable!r}, expected True or False; a second file of a model is "
+                "given as weights="
+            )
+        self._pretrained = formats.load(spec, weights)
         self.bilm = self._pretrained.model.bilm.requires_grad_(False)
         mix = self._pretrained.mix or ScalarMix(self.bilm.config.num_layers + 1)
         self.aggregation = StoredMix.of(mix).mix(trainable=trainable)
@@ -37,7 +54,7 @@ class Module(nn.Module):
     def forward(
         self,
         inputs: Sequence[str] | Tokens,
-        signature: Literal["default", "tokens"] | None = None,
+        signature: Signature | None = None,
         as_dict: bool | None = None,
     ) -> Tensor | dict[str, Tensor]:
         """The output called default, or all outputs by name, of strings or of tokens.
@@ -49,8 +66,6 @@ class Module(nn.Module):
         (sentences, words, 2 * dim); default, (sentences, 2 * dim), is the mean of elmo over the
         words of a sentence. All are zero at padding.
         """
-        if isinstance(inputs, str | bytes):
-            raise TypeError("inputs is one string, expected a list of strings")
         outputs = self._outputs(inputs, signature or "default")
         return outputs if as_dict else outputs["default"]
 
@@ -58,7 +73,7 @@ class Module(nn.Module):
         if signature == "tokens":
             sentences, num_steps = _sentences(inputs)
         elif signature == "default":
-            sentences = [split_on_whitespace(decoded(text)) for text in inputs]
+            sentences = [split_on_whitespace(text) for text in _texts(inputs)]
             num_steps = max(map(len, sentences), default=0)
         else:
             raise InputError(f"signature is {signature!r}, expected 'default' or 'tokens'")
@@ -79,12 +94,59 @@ class Module(nn.Module):
         }
 
 
+class LoadedModule:
+    """What `hub.load` returns: a module whose `signatures` are functions with named outputs."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.signatures = {"default": self._default, "tokens": self._tokens}
+
+    def _default(self, strings: Sequence[str]) -> dict[str, Tensor]:
+        return self._outputs(strings, "default")
+
+    def _tokens(
+        self, tokens: Sequence[Sequence[str]], sequence_len: Sequence[int]
+    ) -> dict[str, Tensor]:
+        return self._outputs({"tokens": tokens, "sequence_len": sequence_len}, "tokens")
+
+    def _outputs(self, inputs: Sequence[str] | Tokens, signature: Signature) -> dict[str, Tensor]:
+        outputs: dict[str, Tensor] = self.module(inputs, signature, as_dict=True)
+        return outputs
+
+
+def load(handle: str | Path, tags: object = None, options: object = None) -> LoadedModule:
+    """TF-Hub's `hub.load`; `tags` and `options` have no effect.
+
+    Example:
+        load("english").signatures["default"](["the cat is on the mat"])["elmo"]
+    """
+    return LoadedModule(Module(handle))
+
+
+def _texts(inputs: Sequence[str] | Tokens) -> list[str]:
+    """The strings of the default signature."""
+    if isinstance(inputs, str | bytes) or getattr(inputs, "shape", None) == ():
+        raise TypeError("inputs is one string, expected a list of strings")
+    if isinstance(inputs, Mapping):
+        raise InputError(
+            'the default signature takes a list of strings; signature="tokens" a dictionary'
+        )
+    texts: list[str] = [*map(decoded, check_iterable(inputs, "inputs", "a list of strings"))]
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"text {number} of inputs is {describe(text)}, expected a string")
+    return texts
+
+
 def _sentences(inputs: object) -> tuple[list[list[str]], int]:
     """The tokens of each sentence without padding, and the padded length."""
     if not isinstance(inputs, Mapping) or not {"tokens", "sequence_len"} <= set(inputs):
         raise InputError(
             "the tokens signature takes a dictionary with tokens and sequence_len; give both"
         )
+    for number, row in enumerate(inputs["tokens"]):
+        if isinstance(row, str | bytes):
+            raise InputError(f"row {number} of tokens is one string ({row!r}), expected its tokens")
     rows = [[decoded(token) for token in row] for row in inputs["tokens"]]
     try:
         lengths = [int(length) for length in inputs["sequence_len"]]
