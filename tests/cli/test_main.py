@@ -151,9 +151,9 @@ def test_the_options_of_load_have_its_defaults():
             assert defaults[name].default == getattr(options._LoadOptions, name).default, name
 
 
-def test_states_and_precisions_are_those_of_load():
+def test_states_precisions_and_kernels_are_those_of_load():
     hints, of_load = get_type_hints(options._LoadOptions), get_type_hints(elmokit.load)
-    for name in ("state", "precision"):
+    for name in ("state", "precision", "kernel"):
         assert get_args(hints[name]) == get_args(of_load[name])
 
 

@@ -208,8 +208,43 @@ def test_a_model_that_is_not_there_ends_the_service(elmo, tmp_path):
     assert err.splitlines()[1] == f"elmo: {tmp_path}/x: no such file or folder"
 
 
-def test_an_empty_token_is_refused(elmo):
-    failed(elmo("serve", "--token", "", "--port", 0), "the token is empty; give one, or none")
+def test_an_empty_token_is_refused(elmo, monkeypatch):
+    monkeypatch.setenv("ELMOKIT_TOKEN", "")
+    failed(elmo("serve", "--port", 0), "the token is empty; give one, or none")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "has nothing, expected a token on one line"),
+        (b"two words\n", "has more than one word, expected a token on one line"),
+        (b"\xff\n", "not UTF-8, expected a token on one line"),
+    ],
+)
+def test_a_file_without_one_token_is_refused_and_not_shown(elmo, tmp_path, content, message):
+    (tmp_path / "token").write_bytes(content)
+    failed(elmo("serve", "--token-file", tmp_path / "token"), f"{tmp_path}/token: {message}")
+
+
+def test_a_token_on_the_command_line_is_refused(elmo):
+    _, err, code = elmo("serve", "--token", "secret")
+    assert code == 2
+    assert "--token-file" in err
+    assert "secret" not in err
+
+
+def test_the_token_of_a_file_is_in_no_command_line_and_no_log(started, tmp_path):
+    (tmp_path / "token").write_text("from-a-file\n")
+    process, url = started("--token-file", str(tmp_path / "token"))
+    command = subprocess.run(
+        ["ps", "-ww", "-o", "args=", str(process.pid)], capture_output=True, text=True, check=True
+    ).stdout
+    assert "--token-file" in command
+    with pytest.raises(ServiceError, match="token"):
+        Client(url, "secret").encode(["a"])  # the file counts, not the environment
+    assert Client(url, "from-a-file").encode(["a"]).shape
+    process.terminate()
+    assert "from-a-file" not in command + process.communicate(timeout=60)[1]
 
 
 def test_without_fastapi_the_install_line_is_named(elmo, monkeypatch):

@@ -281,3 +281,12 @@ def test_a_build_that_0_1_started_is_resumed(folder, model, tmp_path, settings_o
     Index.build(tmp_path / "started", [str(bad)], model).close()
     for name in ("vectors.faiss", "whitening.npy", "index.json"):
         assert (tmp_path / "started" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_a_text_in_the_metadata_that_is_not_utf8_is_refused(folder, model):
+    connection = sqlite3.connect(folder / "passages.sqlite")
+    connection.execute("UPDATE passages SET text = CAST(x'ff' AS TEXT)")
+    connection.commit()
+    connection.close()
+    with Index.open(folder, model) as index, pytest.raises(FormatError, match="build the index"):
+        index.search("violin")

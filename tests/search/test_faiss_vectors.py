@@ -125,3 +125,12 @@ def test_a_search_leaves_the_number_of_faiss_threads_alone(tmp_path):
     before = faiss.omp_get_max_threads()
     vectors.search(random_unit(1), 3)
     assert faiss.omp_get_max_threads() == before
+
+
+def test_a_file_of_another_index_is_refused(tmp_path):
+    untrained = faiss.IndexScalarQuantizer(4, faiss.ScalarQuantizer.QT_8bit)
+    other_metric = faiss.IndexScalarQuantizer(4, faiss.ScalarQuantizer.QT_fp16, faiss.METRIC_L1)
+    for index in (untrained, other_metric):
+        faiss.write_index(index, str(tmp_path / "vectors.faiss"))
+        with pytest.raises(FormatError, match="not an index of elmokit, or damaged"):
+            FaissVectors.open(tmp_path / "vectors.faiss", kind="flat")

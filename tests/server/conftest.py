@@ -10,9 +10,9 @@ import pytest
 
 import elmokit
 from elmokit.search.index import Index
+from elmokit.server.app import listening
 from elmokit.server.app_resources import AppResources, load_tasks
 from elmokit.server.limits import Limits
-from elmokit.server.uvicorn_server import listening
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 from random_models import make_folder

@@ -8,10 +8,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from elmokit.search.index import Index
+from elmokit.server.app import listening
 from elmokit.server.app_resources import AppResources
 from elmokit.server.limits import Limits
 from elmokit.server.schemas import LearnedLayerWeights
-from elmokit.server.uvicorn_server import listening
 
 pytestmark = pytest.mark.full
 

@@ -1,3 +1,4 @@
+import inspect
 import re
 import subprocess
 import sys
@@ -62,9 +63,9 @@ def test_the_client_has_a_method_for_every_route(client, service):
     assert client.is_alive()
     assert client.is_ready()
     assert "elmokit_requests_total" in client.metrics()
-    paths = {"/embed", "/encode", "/score", "/next", "/fill", "/predict/{task}", "/contexts"}
-    paths |= {"/similarity", "/layer_weights", "/search", "/info", "/health", "/ready", "/metrics"}
-    assert set(client.schema()["paths"]) == paths  # a new route needs a method
+    source = inspect.getsource(Client)
+    for path in client.schema()["paths"]:
+        assert f'"{path.split("{")[0]}' in source, f"{path} has no method"
 
 
 def test_the_client_needs_neither_torch_nor_a_web_server():

@@ -2,7 +2,7 @@ import re
 
 from prometheus_client import generate_latest
 
-from elmokit.server.metrics import Metrics
+from elmokit.server.app_resources import Metrics
 
 LINE = re.compile(r'[a-z_]+(\{([a-z]+="[^"]*",?)*\})? [-+0-9.eInf]+')
 

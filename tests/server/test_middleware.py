@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from elmokit.server import uvicorn_server
+from elmokit.server import app
 from waiting import wait_until
 
 BODY = {"texts": ["a"]}
@@ -136,7 +136,7 @@ def test_a_connection_without_a_request_is_dropped(limited_service, sent):
 
 
 def test_idle_connections_do_not_block_the_service(start_service, language_model, monkeypatch):
-    monkeypatch.setattr(uvicorn_server, "_MAX_CONNECTIONS", 5)
+    monkeypatch.setattr(app, "_MAX_CONNECTIONS", 5)
     service = start_service(language_model, timeout_seconds=2)
     idle_connections = [service.open_socket() for _ in range(5)]
     for connection in idle_connections:
@@ -150,7 +150,7 @@ def test_idle_connections_do_not_block_the_service(start_service, language_model
 def test_a_client_that_reads_nothing_is_dropped_in_the_end(
     start_service, language_model, monkeypatch
 ):
-    monkeypatch.setattr(uvicorn_server, "_MAX_CONNECTIONS", 2)  # that of the request is counted too
+    monkeypatch.setattr(app, "_MAX_CONNECTIONS", 2)  # that of the request is counted too
     service = start_service(language_model, timeout_seconds=1)
     body = json.dumps({"texts": [[f"w{k}" for k in range(20)]] * 350}).encode()
     with service.open_socket(buffer=4096) as unread:

@@ -11,10 +11,9 @@ import pytest
 
 import elmokit
 import elmokit.server
-from elmokit.dimension_reduction import project_pca
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import ENGLISH
-from elmokit.plots import compare_words
+from elmokit.plots import compare_words, project_pca
 from elmokit.server.app_resources import load_tasks, read_shipped_layer_weights
 from waiting import wait_until
 

@@ -11,15 +11,15 @@ schemathesis = pytest.importorskip(
 
 
 @pytest.mark.parametrize(
-    ("mode", "method", "routes"),
-    [("positive", "GET", 5), ("positive", "POST", 9), ("negative", "POST", 9)],
+    ("mode", "method"), [("positive", "GET"), ("positive", "POST"), ("negative", "POST")]
 )
-def test_requests_and_responses_follow_the_schema(service, mode, method, routes):
+def test_requests_and_responses_follow_the_schema(service, mode, method):
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
     operations = [
         operation.ok() for operation in schema.include(method=method).get_all_operations()
     ]
-    assert len(operations) == routes
+    methods = [*service.get_json("/openapi.json")["paths"].values()]
+    assert len(operations) == sum(method.lower() in own for own in methods) > 0
     for operation in operations:
         _try(operation, schemathesis.GenerationMode(mode))
 

@@ -107,26 +107,26 @@ def main() -> None:
             _exit(message, error.exit_code)
         sys.exit(error.exit_code)
     except DownloadError as error:
-        _exit(_with_an_address_on_each_line(str(error)), 1)
+        start, separator, problems = str(error).partition("cannot be downloaded: ")
+        if separator:  # what went wrong at each address, on a line of its own
+            problems = "\n  " + problems.replace("; ", "\n  ")
+        _exit(start + separator.rstrip() + problems, 1)
     except ElmokitError as error:
         _exit(str(error), 1)
     except BrokenPipeError:  # whoever read our output has gone, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
-        _exit(
-            f"{error.filename}: {error.strerror}"
-            if error.filename
-            else str(error.strerror or error),
-            1,
-        )
+        where = f"{error.filename}: " if error.filename else ""
+        _exit(where + (error.strerror or str(error)), 1)
 
 
 def _message_of(error: Any) -> str:
     """What is wrong with the arguments, what may have been meant, and where to read more."""
     option = getattr(error, "option_name", None)
     if option and "no such option" in error.message.lower():
-        close = getattr(error, "possibilities", None)
+        close = getattr(error, "possibilities", None) or []
+        close = sorted(close, key=lambda name: not name.startswith(f"{option}-"))
         return _with_help(error, f"no option {option}" + _meant(close))
     message = error.format_message().strip().removeprefix("Invalid value: ")
     message = re.sub(r"\.\s+Choose from:", "; choose from", message)  # of click, on several lines
@@ -137,15 +137,6 @@ def _message_of(error: Any) -> str:
     if match := re.search("'([^']*)' is not one of (.*)", message):
         message += _meant(get_close_matches(match[1], re.findall("'(.*?)'", match[2])))
     return _with_help(error, message[:1].lower() + message[1:]) if message else ""
-
-
-def _with_an_address_on_each_line(message: str) -> str:
-    """What went wrong at each of several addresses, on lines of their own."""
-    if "cannot be downloaded: " not in message:
-        return message
-    return message.replace("cannot be downloaded: ", "cannot be downloaded:\n  ").replace(
-        "; ", "\n  "
-    )
 
 
 def _meant(names: Sequence[str] | None) -> str:

@@ -29,7 +29,7 @@ _COLUMNS = ("words", "unknown", "forward", "backward", "perplexity", "sentence")
 _NUM_PREDICTIONS = 10  # of elmo predict without -k
 
 
-@takes_model("tokenizer", "state", "precision", "tokens_per_batch")
+@takes_model("tokenizer", "state", "precision", "kernel", "tokens_per_batch")
 def score(
     load: Load,
     source: str | None = SOURCE,
@@ -49,11 +49,12 @@ def score(
         scores = load().score_stream(lines)
         if not as_json:
             typer.echo("\t".join(_COLUMNS))
-        for one in scores:
-            typer.echo(json.dumps(_record(one), ensure_ascii=False) if as_json else _row(one))
+        for scored in scores:
+            record = json.dumps(_record(scored), ensure_ascii=False) if as_json else _row(scored)
+            typer.echo(record)
 
 
-@takes_model("tokenizer", "state", "precision", "tokens_per_batch")
+@takes_model("tokenizer", "state", "precision", "kernel", "tokens_per_batch")
 def evaluate(
     load: Load,
     names: list[str] | None = argument(
@@ -96,7 +97,7 @@ def evaluate(
     print_facts(facts, as_json=as_json, width=16)
 
 
-@takes_model("tokenizer", "state", "precision")
+@takes_model("tokenizer", "state", "precision", "kernel")
 def predict(
     load: Load,
     source: str | None = SOURCE,
@@ -217,24 +218,30 @@ def _evaluate(scores: "Iterator[Score]", per_sentence: Path | None) -> "Perplexi
 
 def _written(scores: "Iterable[Score]", file: BinaryIO) -> "Iterator[Score]":
     """The scores, each of them written to the file on its way."""
-    for one in scores:
-        file.write((_row(one) + "\n").encode())
-        yield one
+    for scored in scores:
+        file.write((_row(scored) + "\n").encode())
+        yield scored
 
 
-def _row(one: "Score") -> str:
-    sums = ["" if s is None else f"{s.sum():.4f}" for s in (one.forward, one.backward)]
-    cells = [len(one.words), one.unknown, *sums, f"{one.perplexity:.3f}", " ".join(one.words)]
+def _row(score: "Score") -> str:
+    sums = ["" if s is None else f"{s.sum():.4f}" for s in (score.forward, score.backward)]
+    cells = [
+        len(score.words),
+        score.unknown,
+        *sums,
+        f"{score.perplexity:.3f}",
+        " ".join(score.words),
+    ]
     return "\t".join(map(str, cells))
 
 
-def _record(one: "Score") -> dict[str, object]:
+def _record(score: "Score") -> dict[str, object]:
     return {
-        "words": [*one.words],
-        "unknown": one.unknown,
-        "forward": None if one.forward is None else one.forward.tolist(),
-        "backward": None if one.backward is None else one.backward.tolist(),
-        "perplexity": one.perplexity,
+        "words": [*score.words],
+        "unknown": score.unknown,
+        "forward": None if score.forward is None else score.forward.tolist(),
+        "backward": None if score.backward is None else score.backward.tolist(),
+        "perplexity": score.perplexity,
     }
 
 
@@ -248,7 +255,7 @@ def _evaluate_task(
 ) -> None:
     from elmokit.tasks.saved_model import load_task  # noqa: PLC0415  (torch takes seconds)
 
-    defaults = {"tokenizer": None, "state": "zero", "precision": "float32"}
+    defaults = {"tokenizer": None, "state": "zero", "precision": "float32", "kernel": "auto"}
     if (
         source is None
         or per_sentence is not None

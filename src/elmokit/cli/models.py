@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     from elmokit.catalogue import PublishedModel
 
+_LANGUAGE = option("A language of its text, an ISO 639 code; may be repeated.", metavar="CODE")
+_HALF = option("Write float16 numbers: half the size, not exact.", False)
+
 
 def models(
     words: list[str] | None = argument(
@@ -88,6 +91,7 @@ def _facts(model: "PublishedModel") -> dict[str, object]:
         "domain": model.domain,
         "format": model.format,
         "layers": model.layers,
+        "aligned by": model.align,
         "dimensions": model.dimensions,
         "softmax": model.softmax,
         "tokenizer": model.tokenizer,
@@ -142,7 +146,8 @@ def info(
     files = [*(names or []), *(load.keywords["model"] or [])]
     if len(files) > 2:
         raise typer.BadParameter("give a folder, a zip, or two files", param_hint="MODEL")
-    pretrained = load(model=files).pretrained
+    embedder = load(model=files)
+    pretrained = embedder.pretrained
     mix = pretrained.mix
     bilm, softmax = pretrained.model.bilm, pretrained.model.softmax
     config, lexicons = bilm.config, bilm.config.lexicons
@@ -163,6 +168,7 @@ def info(
         "dim": config.output_size,
         "cell size": config.cell_size,
         "skip connections": config.skip_connections,
+        "peepholes": config.peepholes or None,
         "clipping": [config.cell_clip, config.projection_clip],
         "encoder parameters": parameters(bilm.encoder),
         "LSTM parameters": parameters(bilm.lstms),
@@ -173,6 +179,7 @@ def info(
         "scale of the mix": mix and mix.scale.item(),
         "aligned layers": [*config.aligned_layers] or None,
         "fingerprint": pretrained.fingerprint(),
+        "kernel": embedder.kernel,
     }
     if lexicons is not None:
         facts |= {"lexicon entries": [lexicons.num_characters, lexicons.num_words]}
@@ -192,7 +199,7 @@ def convert(
     format: Literal["elmokit", "bilm-tf"] = option("The format to write.", "elmokit"),
     tokenizer: str | None = TOKENIZER,
     align: Path | None = ALIGN,
-    half: bool = option("Write float16 numbers: half the size, not exact.", False),
+    half: bool = _HALF,
     offline: bool = OFFLINE,
 ) -> None:
     """Convert a model without loss, from any format to an elmokit folder or bilm-tf's files.
@@ -212,13 +219,11 @@ def package(
     name: str = option("The name that the model gets.", ...),
     version: str = option("The package's version.", "1.0.0"),
     description: str = option("A line on the model.", "", show_default="NAME, an ELMo model"),
-    language: list[str] | None = option(
-        "A language of its text, an ISO 639 code; may be repeated.", metavar="CODE"
-    ),
+    language: list[str] | None = _LANGUAGE,
     licence: str = option(
         "Its licence, as SPDX writes it.", "", metavar="SPDX", show_default="not stated"
     ),
-    half: bool = option("Write float16 numbers: half the size, not exact.", False),
+    half: bool = _HALF,
     offline: bool = OFFLINE,
 ) -> None:
     """Write a Python package around a model: pip installs it, and elmokit knows it by name.
@@ -245,9 +250,7 @@ def push(
         "--private/--public",
         show_default="as the account's settings say",
     ),
-    language: list[str] | None = option(
-        "A language of its text, an ISO 639 code; may be repeated.", metavar="CODE"
-    ),
+    language: list[str] | None = _LANGUAGE,
     licence: str = option(
         "Its licence, as SPDX writes it.", "", metavar="SPDX", show_default="as its card says"
     ),

@@ -61,13 +61,6 @@ def listed(descriptions: Mapping[str, str]) -> str:
     return ", ".join(f"{name} ({description})" for name, description in descriptions.items())
 
 
-def _check_layers(text: str | None, names: Sequence[str]) -> str | None:
-    if text is not None and text not in LAYERS and isinstance(parse_layers(text), str):
-        known = ", ".join(map(repr, names))
-        raise typer.BadParameter(f"{text!r} is not one of {known} or a number")
-    return text
-
-
 def layers_option(
     help: str, default: str | None, *, names: Sequence[str], numbers: str = "NUMBER", **shown: Any
 ) -> Any:
@@ -77,7 +70,10 @@ def layers_option(
     about = f"{help}: {listed({name: LAYERS[name] for name in names})}, or {other}."
 
     def check(text: str | None) -> str | None:
-        return _check_layers(text, names)
+        if text is not None and text not in LAYERS and isinstance(parse_layers(text), str):
+            known = ", ".join(map(repr, names))
+            raise typer.BadParameter(f"{text!r} is not one of {known} or a number")
+        return text
 
     return option(about, default, metavar=metavar, callback=check, **shown)
 
@@ -139,6 +135,11 @@ class _LoadOptions:
     precision: Literal["float32", "half", "int8"] = option(
         "Precision of the LSTM weights: float32 is exact, the others are faster.", "float32"
     )
+    kernel: Literal["auto", "torch", "numba"] = option(
+        "What runs the LSTMs on a CPU: layers compiled by Numba (elmokit[fast]), torch's "
+        "operations, or automatically the faster of what can be used.",
+        "auto",
+    )
     device: str = DEVICE
     tokens_per_batch: int = option(
         "How many words are computed together; more is faster and takes more memory.", 4096, min=1
@@ -147,14 +148,15 @@ class _LoadOptions:
         "How many threads compute.", min=1, show_default="one for each CPU that may be used"
     )
     offline: bool = OFFLINE
+    allow_nonfinite: bool = option("Load weights that hold a NaN or an infinity, too.", False)
 
 
 def takes_model(*names: str) -> Callable[[Command], Command]:
     """Give a command the options of `elmokit.load` with these names, as one argument `load`.
 
-    Every command has --model, --device, --threads and --offline.
+    Every command has --model, --device, --threads, --offline and --allow-nonfinite.
     """
-    wanted = {"model", "device", "threads", "offline", *names}
+    wanted = {"model", "device", "threads", "offline", "allow_nonfinite", *names}
     hints = {name: hint for name, hint in get_type_hints(_LoadOptions).items() if name in wanted}
 
     def decorate(command: Command) -> Command:

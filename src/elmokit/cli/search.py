@@ -52,7 +52,7 @@ def _index() -> Any:
 
 
 @resumable("run the same command again to go on after the last part written")
-@takes_model("tokenizer", "precision")
+@takes_model("tokenizer", "precision", "kernel")
 def build(
     load: Load,
     corpus: list[str] = _CORPUS,
@@ -116,7 +116,7 @@ def build(
 
 
 @resumable("nothing was added; run the same command again to add the files")
-@takes_model("precision")
+@takes_model("precision", "kernel")
 def add(load: Load, location: str = _LOCATION, corpus: list[str] = _CORPUS) -> None:
     """Add files to an index: all of their passages, or none if it is interrupted.
 
@@ -182,7 +182,7 @@ for command in (build, add, delete, info):
     add_command(index, command)
 
 
-@takes_model("precision")
+@takes_model("precision", "kernel")
 def search(
     load: Load,
     location: str = _LOCATION,
@@ -239,8 +239,7 @@ def contexts(
 
     Example: elmo plot contexts bank sentences.txt --out bank.svg
     """
-    from elmokit.dimension_reduction import write_projector  # noqa: PLC0415
-    from elmokit.plots import check_plot, plot_contexts  # noqa: PLC0415
+    from elmokit.plots import check_plot, plot_contexts, write_projector  # noqa: PLC0415
     from elmokit.word_occurrences import (  # noqa: PLC0415  (torch takes seconds)
         embed_occurrences,
         find_occurrences,
@@ -283,11 +282,12 @@ def similarity(
     check_utf8(first, second)
     embedder = load()
     layers = _layers(layer, embedder.num_layers)
-    one, other = (
+    first_words, second_words = (
         [w for words in embedder.tokenize(text) for w in words] for text in (first, second)
     )
-    plot_similarity(out, one, other, compare_words(embedder, one, other), layers=layers)
-    tell(f"{out}: {len(one)} by {len(other)} words")
+    cosines = compare_words(embedder, first_words, second_words)
+    plot_similarity(out, first_words, second_words, cosines, layers=layers)
+    tell(f"{out}: {len(first_words)} by {len(second_words)} words")
 
 
 def layer_weights(folders: list[Path] = FOLDERS, out: Path = picture("layer-weights.svg")) -> None:

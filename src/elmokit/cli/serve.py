@@ -1,5 +1,6 @@
 """The command serve: a model as a service for programs, with a page for people."""
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -16,16 +17,16 @@ _CACHE_BYTES = 2**28  # of word vectors, in all processes together
 
 
 @takes_settings(Limits(), without=("max_word_characters", "max_open"))
-@takes_model("tokenizer", "precision")
+@takes_model("tokenizer", "precision", "kernel")
 def serve(
     load: Load,
     given: dict[str, str],
     host: str = option("The address to listen on.", "127.0.0.1", metavar="ADDRESS"),
     port: int = option("The port to listen on; 0 is any free one.", 8000, min=0, max=65535),
-    token: str | None = option(
-        "The token that requests must have: Authorization: Bearer TOKEN.",
-        envvar="ELMOKIT_TOKEN",
-        show_default="none needed",
+    token_file: Path | None = option(
+        "A file with the token that requests must have, Authorization: Bearer TOKEN; the "
+        "environment variable ELMOKIT_TOKEN may hold it instead.",
+        show_default="no token needed",
     ),
     index: str | None = option(
         "The index to search: a folder of elmo index build, or a PostgreSQL URL.",
@@ -58,12 +59,12 @@ def serve(
         from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
         from elmokit.search.sample_index import sample_index  # noqa: PLC0415
         from elmokit.search.store import open_store  # noqa: PLC0415
+        from elmokit.server.app import listening  # noqa: PLC0415
         from elmokit.server.app_resources import (  # noqa: PLC0415
             AppResources,
             load_tasks,
             read_shipped_layer_weights,
         )
-        from elmokit.server.uvicorn_server import listening  # noqa: PLC0415
         from elmokit.server.worker_processes import WorkerPool, default_num_workers  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if (error.name or "elmokit").startswith("elmokit"):
@@ -77,6 +78,7 @@ def serve(
         raise InputError("--processes compute on the CPU, with one thread each; leave it out")
     if index is not None:
         open_store(index).close()  # refuses another folder before clients can connect
+    token = _read_token(token_file)
     resources = AppResources(limits)
     with (
         ExitStack() as ending,  # when all are answered
@@ -108,6 +110,20 @@ def serve(
             tell("ready")
             arrived.get()
         tell("answering what waits; once more ends at once")
+
+
+def _read_token(path: Path | None) -> str | None:
+    """The token in a file or the environment; everyone on the machine sees a command line."""
+    if path is None:
+        return os.environ.get("ELMOKIT_TOKEN")
+    try:
+        token = path.read_text("utf-8").strip()
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not UTF-8, expected a token on one line") from None
+    if not token or len(token.split()) > 1:
+        found = "more than one word" if token else "nothing"
+        raise InputError(f"{path}: has {found}, expected a token on one line")
+    return token
 
 
 @contextmanager

@@ -46,7 +46,6 @@ class TaskGroup(ElmoGroup):
     removed = {"roles": "srl", "questions": "qa", "texts": "classification"}
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names of the tasks."""
         return [*_tasks()]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -112,8 +111,8 @@ def _train_command(task: "Task") -> Any:
         if show_settings:
             typer.echo(to_toml(settings), nl=False)
             return
-        files = {"--train": train, "--dev": dev, "--out": out}
         if train is None or dev is None or out is None:
+            files = {"--train": train, "--dev": dev, "--out": out}
             missing = ", ".join(name for name, path in files.items() if path is None)
             raise typer.BadParameter(f"missing option {missing}")
         _train(task, load, settings, train, dev, out, finetune_epochs)
@@ -160,9 +159,9 @@ def _train(
     )
     if elmo is not None and epochs:
         text = text_for_finetuning(elmo, task, settings, examples)
-        own = out if out.name not in ("", "..") else out.resolve()  # . has a name too
+        run = out if out.name not in ("", "..") else out.resolve()  # . has a name too
         finetuned = finetune(
-            elmo.pretrained, text, f"{own}.elmo", epochs=epochs, device=device, report=tell
+            elmo.pretrained, text, f"{run}.elmo", epochs=epochs, device=device, report=tell
         )
         elmo = Embedder(finetuned, LoadOptions(device=device))
     trained = train_task(
@@ -229,14 +228,14 @@ def layer_weights(
     """
     weights = []
     for folder in folders:
-        own = read_layer_weights([folder])
-        for one in own:
-            pairs = zip(one.layers, one.weights, strict=True)
+        mixes = read_layer_weights([folder])
+        for mix in mixes:
+            pairs = zip(mix.layers, mix.weights, strict=True)
             shown = "  ".join(f"layer {layer} {share:.3f}" for layer, share in pairs)
-            typer.echo(f"{folder}  {one.position:7}{shown}")
-        if not own:
+            typer.echo(f"{folder}  {mix.position:7}{shown}")
+        if not mixes:
             typer.echo(f"{folder}  has no layer weights: it was trained without ELMo")
-        weights += own
+        weights += mixes
     if plot is not None:
         draw_layer_weights(weights, plot)
 
@@ -254,12 +253,11 @@ def read_layer_weights(folders: Sequence[Path]) -> list["LayerWeights"]:
     from elmokit.plots import LayerWeights  # noqa: PLC0415  (torch takes seconds)
     from elmokit.tasks.saved_model import load_task  # noqa: PLC0415
 
-    collected = []
-    for folder in folders:
-        model = load_task(folder)
-        for position, weights in model.layer_weights().items():
-            collected.append(LayerWeights(folder, position, model.layers, tuple(weights)))
-    return collected
+    return [
+        LayerWeights(folder, position, model.layers, tuple(weights))
+        for folder, model in ((folder, load_task(folder)) for folder in folders)
+        for position, weights in model.layer_weights().items()
+    ]
 
 
 @takes_model()

@@ -1,7 +1,7 @@
 """Commands that compute vectors: embed (of words) and encode (of texts)."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import typer
 
@@ -29,7 +29,7 @@ from elmokit.pooling import LAYERS
 
 
 @resumable("run the same command again to go on after the last sentence written")
-@takes_model("align", "state", "precision", "tokens_per_batch")
+@takes_model("align", "state", "precision", "kernel", "tokens_per_batch")
 def embed(
     load: Load,
     source: str = argument("INPUT", "A file with a sentence on each line, or FASTA; - is stdin."),
@@ -82,13 +82,13 @@ def embed(
     """
     from elmokit.file_embedding import embed_fasta, embed_file  # noqa: PLC0415  (takes seconds)
 
-    given: str | None = source
+    input_name: str | None = source
     if text and target is None:
-        given, target = None, Path(source)
+        input_name, target = None, Path(source)
     if target is None:
         raise typer.BadParameter("no OUTPUT given; name the HDF5 file to write")
     flags = {"all": all_layers, "top": top, "mean": average}
-    chosen = [name for name, given in flags.items() if given] or [layers]
+    chosen = [name for name, is_set in flags.items() if is_set] or [layers]
     if len(chosen) > 1 or (layers != "all" and chosen != [layers]):
         raise typer.BadParameter("choose one of --all, --top, --average and --layers")
     if batch_size > 1 and load.keywords["state"] != "carry":
@@ -96,36 +96,28 @@ def embed(
             "--batch-size is for --state carry; --tokens-per-batch says how many words are "
             "computed together"
         )
-    if given is not None and (is_fasta(given) if fasta is None else fasta):
+    output: Any = {"layers": parse_layers(chosen[0]), "pooling": pooling, "dtype": dtype}
+    if input_name is not None and (is_fasta(input_name) if fasta is None else fasta):
         if tokenizer != "spaces" or use_sentence_keys or batch_size > 1:
             raise typer.BadParameter(
                 "--tokenizer, --use-sentence-keys and --batch-size are not for FASTA; give "
                 "--no-fasta for text"
             )
-        count = embed_fasta(
-            load(),
-            given,
-            target,
-            layers=parse_layers(chosen[0]),
-            pooling=pooling,
-            dtype=dtype,
-            identifiers=Identifiers(_as_number(id_field), split_char),
-        )
+        identifiers = Identifiers(_as_number(id_field), split_char)
+        count = embed_fasta(load(), input_name, target, identifiers=identifiers, **output)
         tell(f"{target}: {counted(count, 'protein')}")
         return
-    with lines_of(given, text) as lines:
+    with lines_of(input_name, text) as lines:
         count = embed_file(
             load(),
             lines,
             target,
-            layers=parse_layers(chosen[0]),
-            pooling=pooling,
-            dtype=dtype,
+            **output,
             tokenizer=tokenizer,
             batch_size=batch_size,
             forget_sentences=forget_sentences,
             sentence_keys=use_sentence_keys,
-            total=count_lines(given, text),
+            total=count_lines(input_name, text),
         )
     tell(f"{target}: {counted(count, 'sentence')}")
 
@@ -137,7 +129,7 @@ def _as_number(text: str | None) -> int | str | None:
         return text
 
 
-@takes_model("tokenizer", "align", "state", "precision", "tokens_per_batch")
+@takes_model("tokenizer", "align", "state", "precision", "kernel", "tokens_per_batch")
 def encode(
     load: Load,
     source: str | None = SOURCE,

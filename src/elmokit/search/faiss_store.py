@@ -233,7 +233,8 @@ def _lock(folder: Path) -> DirectoryLock:
 
 def _update_manifest(path: Path) -> None:
     """Give the manifest of a build that 0.1 started the names of today."""
-    with suppress(FileNotFoundError, ValueError):  # a damaged one is refused by who reads it
+    # A damaged one is refused by who reads it.
+    with suppress(FileNotFoundError, ValueError, RecursionError):
         stored = json.loads(path.read_text("utf-8"))
         if isinstance(stored, dict) and "recipe" in stored:
             write_atomically(path, json.dumps(current_settings(stored), indent=1))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.atomic import rename_atomically
-from elmokit.errors import FormatError, InputError
+from elmokit.errors import FormatError, needs_extra
 from elmokit.pooling import Vectors
 from elmokit.search.passage_vectors import Kind
 from elmokit.threads import allowed_threads
@@ -64,13 +64,16 @@ class FaissVectors:
         faiss = load_faiss()
         path.stat()  # clearer than FAISS where there is no such file
         try:
-            return cls(path, faiss.read_index(str(path)), kind)
+            index = faiss.read_index(str(path))
         except (RuntimeError, MemoryError) as error:
             reason = str(error).strip().splitlines()[-1] if str(error) else "out of memory"
             raise FormatError(
                 f"{path}: FAISS cannot read it ({reason}); was the file cut short? build the index "
                 "again"
             ) from None
+        if not index.is_trained or index.metric_type != faiss.METRIC_INNER_PRODUCT:
+            raise FormatError(f"{path}: not an index of elmokit, or damaged; build the index again")
+        return cls(path, index, kind)
 
     @property
     def dim(self) -> int:
@@ -172,8 +175,6 @@ def _openmp_threads(threads: int) -> Iterator[None]:
 
 def load_faiss() -> Any:
     """FAISS; InputError with its install line where it is missing."""
-    try:
+    with needs_extra("searching needs FAISS", "search"):
         import faiss  # noqa: PLC0415  an extra
-    except ImportError:
-        raise InputError("searching needs FAISS: pip install 'elmokit[search]'") from None
     return faiss

@@ -35,8 +35,9 @@ _FEWEST_VECTORS_TO_WHITEN = 4
 class Index:
     """Passages of text, or words in them, that are searched by the vectors of a model.
 
-    with Index.build("wiki.index", ["wiki/*.txt"], model) as index:
-        hits = index.search("When was the bridge built?", k=5)
+    Example:
+        with Index.build("wiki.index", ["wiki/*.txt"], model) as index:
+            hits = index.search("When was the bridge built?", k=5)
     """
 
     def __init__(self, store: Store, embedder: Embedder) -> None:

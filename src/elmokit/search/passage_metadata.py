@@ -158,7 +158,7 @@ class PassageMetadata:
     def _explaining_errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # a text that is not UTF-8
             if "locked" in str(error):  # Python 3.10 does not give SQLite's error code
                 raise ServiceError(
                     f"{self._path}: another process is writing to it; try again when it has ended",

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from elmokit.errors import InputError
+from elmokit.errors import InputError, needs_extra
 from elmokit.pooling import Vectors
 from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
@@ -152,13 +152,9 @@ def is_database_url(location: str | Path) -> bool:
 
 def check_psycopg() -> None:
     """Say how to install the packages for PostgreSQL if they are missing."""
-    try:
+    with needs_extra("an index in PostgreSQL needs psycopg and pgvector", "postgres"):
         import pgvector  # noqa: F401, PLC0415  an extra
         import psycopg  # noqa: F401, PLC0415
-    except ImportError:  # one of them, or the library that psycopg needs
-        raise InputError(
-            "an index in PostgreSQL needs psycopg and pgvector: pip install 'elmokit[postgres]'"
-        ) from None
 
 
 class MemoryStore:

@@ -1,16 +1,16 @@
-"""What the routes of a service share: the batcher, the search index, trained heads, threads."""
+"""What the routes of a service share: batcher, index, trained heads, threads, metrics."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from elmokit.dimension_reduction import cluster
 from elmokit.embedder import Embedder, Text
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import ENGLISH
@@ -20,16 +20,21 @@ from elmokit.pooling import Vectors
 from elmokit.search.index import Index
 from elmokit.server.batcher import DynamicBatcher
 from elmokit.server.limits import Limits, busy, too_large
-from elmokit.server.metrics import Metrics
 from elmokit.server.model_calls import ModelCall, TokenizedTexts, embed_call
 from elmokit.server.schemas import LayerWeightsResponse, LearnedLayerWeights
 from elmokit.server.worker_processes import WorkerPool
 from elmokit.tasks.saved_model import TaskModel, load_task
+from elmokit.word_occurrences import cluster
 
 Result = TypeVar("Result")
 
 _SMALL_BODY_BYTES = 512
 _SHIPPED_LAYER_WEIGHTS = "layer_weights.json"  # beside the English model
+
+# Upper bounds of the buckets of histograms.
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_REQUESTS = (1, 2, 4, 8, 16, 32, 64)
+_TOKENS = (16, 64, 256, 1024, 4096, 16384)
 
 
 class AppResources:
@@ -43,7 +48,8 @@ class AppResources:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.metrics = Metrics()
-        self.batcher = DynamicBatcher(limits, self.metrics)
+        self.batcher = DynamicBatcher(limits, self.metrics.count_batch)
+        self.metrics.queue_length.set_function(lambda: self.batcher.num_waiting)
         self.tasks: Mapping[str, TaskModel] = {}
         self.layer_weights: Sequence[LearnedLayerWeights] = ()
         self.index: Index | None = None
@@ -74,9 +80,48 @@ class AppResources:
             thread.shutdown(wait=False, cancel_futures=True)
 
     def close(self) -> None:
-        """Close the index."""
         if self.index is not None:
             self.index.close()
+
+
+class Metrics:
+    """Counters of one service, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = registry = CollectorRegistry()
+        self.requests = Counter(
+            "elmokit_requests", "Requests by route and status.", ["route", "status"],
+            registry=registry,
+        )  # fmt: skip
+        self.tokens = Counter(
+            "elmokit_tokens", "Words and special tokens read by the model.", registry=registry
+        )
+        self.queue_length = Gauge(
+            "elmokit_queue_length", "Requests waiting for an answer.", registry=registry
+        )
+        self.batch_requests = Histogram(
+            "elmokit_batch_requests", "Requests computed together.", buckets=_REQUESTS,
+            registry=registry,
+        )  # fmt: skip
+        self.batch_tokens = Histogram(
+            "elmokit_batch_tokens", "Words and special tokens computed together.",
+            buckets=_TOKENS, registry=registry,
+        )  # fmt: skip
+        self.seconds = Histogram(
+            "elmokit_request_seconds", "Seconds from a request to the end of its response.",
+            ["route"], buckets=_SECONDS, registry=registry,
+        )  # fmt: skip
+
+    def count_request(self, route: str, status: int, seconds: float) -> None:
+        """Count a request that was answered, refused, or given up by its client (499)."""
+        self.requests.labels(route, status).inc()
+        self.seconds.labels(route).observe(seconds)
+
+    def count_batch(self, requests: int, tokens: int) -> None:
+        """Count requests that are computed together."""
+        self.tokens.inc(tokens)
+        self.batch_requests.observe(requests)
+        self.batch_tokens.observe(tokens)
 
 
 class RequestContext(ExitStack):
@@ -87,12 +132,8 @@ class RequestContext(ExitStack):
 
     def __init__(self, resources: AppResources, body_bytes: int) -> None:
         super().__init__()
-        self.resources = resources
+        self.resources, self.admit = resources, resources.batcher.admit
         self._is_small = body_bytes <= _SMALL_BODY_BYTES
-
-    def admit(self) -> AbstractAsyncContextManager[Embedder]:
-        """The embedder, for the time that a request has; see DynamicBatcher."""
-        return self.resources.batcher.admit()
 
     async def tokenize(self, embedder: Embedder, texts: Sequence[Text]) -> TokenizedTexts:
         """The texts of an admitted request, within the limits."""

@@ -12,7 +12,6 @@ import anyio
 
 from elmokit.embedder import Embedder
 from elmokit.server.limits import Limits, busy
-from elmokit.server.metrics import Metrics
 from elmokit.server.model_calls import ModelCall, run_calls
 from elmokit.server.worker_processes import Worker, WorkerPool
 
@@ -32,12 +31,11 @@ class DynamicBatcher:
     `draining`; those that it has admitted (`num_waiting`) are answered.
     """
 
-    def __init__(self, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, limits: Limits, count_batch: Callable[[int, int], None]) -> None:
         self.num_waiting = 0
         self.draining = False
         self._limits = limits
-        self._metrics = metrics
-        metrics.queue_length.set_function(lambda: self.num_waiting)
+        self._count_batch = count_batch  # its numbers of requests and tokens
         self._embedder: Embedder | None = None
         self._workers: Sequence[Worker] = ()
         self._local_queue, self._worker_queue = RequestQueue(), RequestQueue()
@@ -135,7 +133,7 @@ class DynamicBatcher:
             if not batch:
                 continue
             queue.num_idle -= 1
-            self._metrics.count_batch(len(batch), sum(call.num_tokens for _, call in batch))
+            self._count_batch(len(batch), sum(call.num_tokens for _, call in batch))
             computing = asyncio.get_running_loop().run_in_executor(
                 thread, run_batch, [call for _, call in batch]
             )
@@ -158,7 +156,6 @@ class RequestQueue(dict[Future, ModelCall[Any]]):
         self.num_idle = 0
 
     def add(self, future: Future, call: ModelCall[Any]) -> None:
-        """Put a call at the end."""
         self[future] = call
         self.has_requests.set()
 

@@ -46,6 +46,7 @@ class Client:
     `max_retries` times at most, each time after `max_wait` seconds at most. `timeout` is for each
     step of a connection, in seconds.
 
+    Example:
         with Client("http://localhost:8000") as client:
             client.encode(["I ate an apple."])
     """
@@ -79,7 +80,6 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._close()
 
     def embed(
@@ -306,7 +306,6 @@ def _items(values: object, name: str, expected: str) -> Iterable[object]:
 
 
 def _described(value: object) -> str:
-    """A value in an error message."""
     if isinstance(value, str):
         return f"one string ({value[:60]!r})"
     return repr(value) if value is None else f"{repr(value)[:60]} (type {type(value).__name__})"

@@ -13,12 +13,11 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
 import elmokit
-from elmokit.dimension_reduction import group_occurrences, project_pca
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError
 from elmokit.inference_session import LayerSelection
 from elmokit.language_model_results import Perplexity, Score
-from elmokit.plots import word_cosines
+from elmokit.plots import project_pca, word_cosines
 from elmokit.pooling import Vectors, get_pooling, pool_sentences, unit_vectors
 from elmokit.search.highlight import highlight
 from elmokit.search.index import Index
@@ -43,7 +42,7 @@ from elmokit.server.responses import (
     json_response,
 )
 from elmokit.server.schemas import NPY, NPZ
-from elmokit.word_occurrences import Occurrence, occurrences_in
+from elmokit.word_occurrences import Occurrence, group_occurrences, occurrences_in
 
 _ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {"model": schemas.ErrorResponse, "description": description}
@@ -194,7 +193,7 @@ async def contexts(body: schemas.ContextsRequest, context: Context) -> Response:
     async with context.admit() as embedder:
         texts = await context.tokenize(embedder, body.texts)
         by_sentence = _find_occurrences(body, texts)
-        vectors = await context.embed(embedder, [[*own[0].words] for own in by_sentence])
+        vectors = await context.embed(embedder, [[*first.words] for first, *_ in by_sentence])
         content = await run_in(context.resources.text_thread, _project, by_sentence, vectors)
     return json_response(content)
 
@@ -219,11 +218,12 @@ def _find_occurrences(
     ]
     count = sum(map(len, by_sentence))
     if count < 2:
-        found = "occurs only once" if count else "does not occur"
-        raise InputError(f"{word!r} {found} in the texts; two occurrences are needed for a map")
+        frequency = "occurs only once" if count else "does not occur"
+        raise InputError(f"{word!r} {frequency} in the texts; two occurrences are needed for a map")
     if count > _MAX_OCCURRENCES:
         raise too_large(f"{word!r} occurs {count:,} times", _MAX_OCCURRENCES)
-    num_words = sum(len(own) * len(own[0].words) for own in by_sentence)  # as the response has them
+    # The response repeats a sentence for each occurrence in it.
+    num_words = sum(len(o.words) for occurrences in by_sentence for o in occurrences)
     if num_words > _MAX_WORDS:
         raise too_large(f"the sentences of the occurrences have {num_words:,} words", _MAX_WORDS)
     return by_sentence
@@ -232,11 +232,11 @@ def _find_occurrences(
 def _project(by_sentence: list[list[Occurrence]], vectors: list[Vectors]) -> dict[str, Any]:
     """The occurrences, their groups and their points, as ContextsResponse has them."""
     check_finite(vectors)
-    occurrences = [occurrence for own in by_sentence for occurrence in own]
+    occurrences = [occurrence for sentence in by_sentence for occurrence in sentence]
     columns = [
         array[:, occurrence.index]
-        for array, own in zip(vectors, by_sentence, strict=True)
-        for occurrence in own
+        for array, sentence in zip(vectors, by_sentence, strict=True)
+        for occurrence in sentence
     ]
     layers = np.stack(columns, 1)  # (layers, occurrences, dim)
     groups = group_occurrences(occurrences, layers[-1], clusters=_CLUSTERS)
@@ -388,6 +388,7 @@ async def info(context: Context) -> Response:
             parameters=sum(parameter.numel() for parameter in pretrained.model.parameters()),
             tokenizer=pretrained.tokenizer,
             precision=embedder.precision,
+            kernel=embedder.kernel,
             softmax_words=None if softmax is None else softmax.num_words,
             tasks=[*resources.tasks],
             index=None if resources.index is None else resources.index.config.unit,

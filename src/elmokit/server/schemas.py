@@ -347,8 +347,8 @@ class InfoResponse(Record):
 
     model_config = _example(
         version="0.2.0", model="english", source="the package", fingerprint="6bfb0b3c", layers=3,
-        dim=448, parameters=27000000, tokenizer="moses", precision="float32", softmax_words=50000,
-        tasks=["ner"], index="sentences",
+        dim=448, parameters=27000000, tokenizer="moses", precision="float32", kernel="numba",
+        softmax_words=50000, tasks=["ner"], index="sentences",
     )  # fmt: skip
     version: str
     model: str
@@ -359,6 +359,7 @@ class InfoResponse(Record):
     parameters: int
     tokenizer: str
     precision: str
+    kernel: str  # what runs the LSTMs: numba, compiled layers, or torch
     softmax_words: int | None  # null for a model without a softmax
     tasks: list[str]  # names for /predict/{task}
     index: str | None  # the unit of the search index: paragraphs, sentences or words
