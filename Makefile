@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 .DEFAULT_GOAL := help
-.PHONY: help demo gallery install test test-full format bench clean
+.PHONY: help demo gallery docs install test test-full fuzz format bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,15 +15,24 @@ demo: $(VENV)/bare  ## set everything up, and see what the model that ships know
 gallery: install  ## draw the pictures of docs/gallery.md again
 	$(BIN)/python examples/gallery.py
 
+docs: $(VENV)/docs  ## build the documentation in build/docs, with the notebooks' results
+	rm -rf build/docs
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --conf-dir docs . build/docs
+	@echo build/docs/index.html
+
 install: $(VENV)/installed  ## make .venv and install elmokit in it
 
 $(VENV)/bare: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) '.[serve]'
+	$(PIP) '.[fast,serve]'
 	@touch $@
 
 $(VENV)/installed: $(VENV)/bare
 	$(PIP) '.[dev]'
+	@touch $@
+
+$(VENV)/docs: $(VENV)/bare
+	$(PIP) '.[docs]'
 	@touch $@
 
 test: install  ## lint, check types, run the quick tests
@@ -35,6 +44,10 @@ test: install  ## lint, check types, run the quick tests
 test-full: install  ## run every test: kills, documents, browser, PostgreSQL, all tasks
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
+MINUTES := 10
+fuzz: install  ## read damaged and malicious files: make fuzz MINUTES=60 TARGETS="hdf5 http"
+	$(BIN)/python tests/fuzz/fuzz.py $(TARGETS) --minutes $(MINUTES) --findings fuzz-findings
+
 format: install  ## lay out the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -43,4 +56,4 @@ bench: install  ## measure the speed of embedding
 	$(BIN)/python benchmarks/embed.py
 
 clean:  ## remove .venv and caches
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build/docs .mypy_cache .pytest_cache .ruff_cache .hypothesis
