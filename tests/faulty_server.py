@@ -101,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(OSError):
             self.send_slowly(rest[: parts.get(fault, len(rest))])
             if fault == "slow":
-                time.sleep(0.25)
+                time.sleep(0.6)
                 self.send_slowly(rest[half:])
 
     def send_slowly(self, body):

@@ -16,7 +16,7 @@ from faulty_server import faulty_server
 from waiting import wait_until
 
 QUICK = RetryPolicy(
-    attempts=3, first_wait_seconds=0.001, max_wait_seconds=0.05, timeout_seconds=0.15
+    attempts=3, first_wait_seconds=0.001, max_wait_seconds=0.05, timeout_seconds=0.4
 )
 ETAG = '"1"'
 
@@ -61,7 +61,7 @@ def serve(server, name="weights.hdf5", *, size=100_000, faults=(), etag=ETAG, kn
 
 
 def fetch(file, folder, **options):
-    return download(file, folder / file.name, policy=QUICK, show_progress_bar=False, **options)
+    return download(file, folder / file.name, policy=QUICK, **options)
 
 
 def refused(file, folder, message, **options):

@@ -82,9 +82,6 @@ class RetryPolicy:
     timeout_seconds: float = 30.0  # without a byte
 
 
-DEFAULT_POLICY = RetryPolicy()
-
-
 @dataclass(frozen=True)
 class Download:
     """What was downloaded: the file's sha256 and size, and the address that gave it."""
@@ -115,8 +112,7 @@ def download(
     target: Path,
     *,
     sha256: str | None = None,
-    policy: RetryPolicy = DEFAULT_POLICY,
-    show_progress_bar: bool | None = None,
+    policy: RetryPolicy = RetryPolicy(),  # noqa: B008  (frozen)
 ) -> Download:
     """Download a file; it appears at `target` when it is complete and checked.
 
@@ -128,9 +124,8 @@ def download(
     problems = []
     with _client(policy) as client:
         for url in file.urls:
-            transfer = _Transfer(client, url, file, partial, sha256, show_progress_bar)
             try:
-                actual = transfer.run(policy)
+                actual = _Transfer(client, url, file, partial, sha256).run(policy)
             except _AddressError as problem:
                 problems.append(f"{urlsplit(url).hostname or url} {problem}")
                 continue
@@ -166,6 +161,8 @@ def _client(policy: RetryPolicy) -> "httpx.Client":
         return httpx.Client(
             follow_redirects=True,
             timeout=policy.timeout_seconds,
+            # No connection is used twice: one that the server has closed would fail a good attempt.
+            limits=httpx.Limits(max_keepalive_connections=0),
             verify=_ssl_context(),
             headers={"User-Agent": f"elmokit/{__version__}", "Accept-Encoding": "identity"},
         )
@@ -184,21 +181,15 @@ def _ssl_context() -> "ssl.SSLContext":
     return httpx.create_ssl_context()
 
 
+@dataclass(frozen=True)
 class _Transfer:
     """One file from one address."""
 
-    def __init__(
-        self,
-        client: "httpx.Client",
-        url: str,
-        file: RemoteFile,
-        partial: "_PartialFile",
-        sha256: str | None,
-        show_progress_bar: bool | None,
-    ) -> None:
-        self._client, self._url, self._file = client, url, file
-        self._partial, self._sha256 = partial, sha256
-        self._show_progress_bar = show_progress_bar
+    client: "httpx.Client"
+    url: str
+    file: RemoteFile
+    partial: "_PartialFile"
+    sha256: str | None  # that the file had before
 
     def run(self, policy: RetryPolicy) -> str:
         """Fetch the file, again and again where that may help; returns its sha256."""
@@ -209,9 +200,9 @@ class _Transfer:
             offset, wait = self._offset(), None
             try:
                 self._fetch()
-                return _check(self._partial.path, self._file, self._sha256)
+                return _check(self.partial.path, self.file, self.sha256)
             except _WrongContentError as error:
-                self._partial.discard()
+                self.partial.discard()
                 if offset == 0:
                     raise _AddressError(str(error)) from None
                 reason, wait = str(error), 0.0  # two versions of the file, perhaps
@@ -223,7 +214,7 @@ class _Transfer:
                 raise _AddressError(f"cannot be used ({_describe(error)})") from None
             except httpx.TransportError as error:
                 reason = f"failed ({_describe(error)})"
-            if self._partial.size() >= offset + _WORTHWHILE_BYTES:
+            if self.partial.size() >= offset + _WORTHWHILE_BYTES:
                 failures = 0
             failures += 1
             if wait is None:
@@ -234,43 +225,43 @@ class _Transfer:
 
     def _offset(self) -> int:
         """How many bytes of this very file were downloaded before."""
-        origin = self._partial.origin()
-        same = origin.get("url") == self._url and (origin.get("validator") or self._file.hash)
-        return self._partial.size() if same else 0
+        origin = self.partial.origin()
+        same = origin.get("url") == self.url and (origin.get("validator") or self.file.hash)
+        return self.partial.size() if same else 0
 
     def _fetch(self) -> None:
-        parts = urlsplit(self._url)
+        parts = urlsplit(self.url)
         if parts.scheme == "file":
             self._copy(Path(url2pathname(parts.path)))
             return
         offset = self._offset()
-        if offset and offset == self._partial.origin().get("total"):
+        if offset and offset == self.partial.origin().get("total"):
             return
-        page = self._get(self._url, offset)
+        page = self._get(self.url, offset)
         if page is None:
             return
-        confirmed = _confirmation_url(page, self._url)
+        confirmed = _confirmation_url(page, self.url)
         if confirmed is None or self._get(confirmed, offset) is not None:
             raise _AddressError("answered with a web page instead of the file")
 
     def _copy(self, path: Path) -> None:
-        self._partial.discard()
+        self.partial.discard()
         try:
             source = open(path, "rb")
         except OSError as error:
             raise _AddressError(f"cannot be read ({error.strerror})") from None
-        with source, open(self._partial.path, "wb") as copy:
+        with source, open(self.partial.path, "wb") as copy:
             shutil.copyfileobj(source, copy, _BLOCK)
 
     def _get(self, url: str, offset: int) -> str | None:
         """Write the rest of the file; or return the web page that came instead."""
-        origin = self._partial.origin()
+        origin = self.partial.origin()
         headers = {}
         if offset:
             headers["Range"] = f"bytes={offset}-"
             if origin.get("validator"):
                 headers["If-Range"] = origin["validator"]
-        with self._client.stream("GET", url, headers=headers) as response:
+        with self.client.stream("GET", url, headers=headers) as response:
             self._check_status(response)
             if response.headers.get("content-type", "").startswith("text/html"):
                 return _read_page(response)
@@ -282,8 +273,8 @@ class _Transfer:
                 offset = 0
             self._check_length(response, total)
             if offset == 0:
-                record = {"url": self._url, "validator": _validator(response), "total": total}
-                self._partial.start(record)
+                record = {"url": self.url, "validator": _validator(response), "total": total}
+                self.partial.start(record)
             self._write(response, offset, total)
         return None
 
@@ -291,7 +282,7 @@ class _Transfer:
         status = response.status_code
         answer = f"answered {status} {response.reason_phrase}".rstrip()
         if status == 416:  # the file is shorter than what was downloaded before
-            self._partial.discard()
+            self.partial.discard()
             raise _TransientError(answer, 0.0)
         if status in (408, 425, 429) or status >= 500:
             raise _TransientError(answer, _retry_after(response))
@@ -303,39 +294,39 @@ class _Transfer:
     def _check_range(self, response: "httpx.Response", offset: int) -> int | None:
         """The size of the whole file; what was downloaded is dropped if this is no rest of it."""
         content_range = _CONTENT_RANGE.fullmatch(response.headers.get("content-range", ""))
-        origin = self._partial.origin()
+        origin = self.partial.origin()
         if content_range is not None and int(content_range[1]) == offset:
             total = None if content_range[2] == "*" else int(content_range[2])
             if offset == 0:
                 return total
             if total == origin["total"] and _validator(response) in ("", origin["validator"]):
                 return total
-        self._partial.discard()
+        self.partial.discard()
         raise _TransientError("sent another part of the file than was asked for", 0.0)
 
     def _check_length(self, response: "httpx.Response", total: int | None) -> None:
-        size = self._file.size
+        size = self.file.size
         if size is not None and total is not None and total != size:
             raise _AddressError(f"has a file of {total:,} bytes, expected {size:,}")
         chunked = "chunked" in response.headers.get("transfer-encoding", "")
-        if total is None and size is None and not chunked and not self._file.hash:
+        if total is None and size is None and not chunked and not self.file.hash:
             raise _AddressError("does not say how long the file is")
 
     def _write(self, response: "httpx.Response", offset: int, total: int | None) -> None:
-        expected = self._file.size or total
-        free = shutil.disk_usage(self._partial.path.parent).free
+        expected = self.file.size or total
+        free = shutil.disk_usage(self.partial.path.parent).free
         if expected is not None and expected - offset > free:
             raise OutputError(
-                f"{self._partial.path}: needs {expected - offset:,} more bytes, but the disk has "
+                f"{self.partial.path}: needs {expected - offset:,} more bytes, but the disk has "
                 f"{free:,}; free some, or name another folder in ELMOKIT_CACHE"
             )
         with (
-            DownloadProgress(expected, shown=self._show_progress_bar, done=offset) as progress,
-            open(self._partial.path, "ab") as file,
+            DownloadProgress(expected, done=offset) as progress,
+            open(self.partial.path, "ab") as file,
         ):
             for block in response.iter_raw():
                 if offset == 0:
-                    _check_start(block, self._file.name)
+                    _check_start(block, self.file.name)
                 file.write(block)
                 offset += len(block)
                 if expected is not None and offset > expected:
@@ -438,11 +429,11 @@ def _validator(response: "httpx.Response") -> str:
 
 def _retry_after(response: "httpx.Response") -> float | None:
     """How many seconds the server asks to wait; a date is allowed too."""
-    asked = response.headers.get("retry-after", "").strip()
-    if asked.isascii() and asked.isdigit():
-        return float(asked)
+    value = response.headers.get("retry-after", "").strip()
+    if value.isascii() and value.isdigit():
+        return float(value)
     with suppress(ValueError, OverflowError):  # a year that no clock has
-        date = parsedate_tz(asked)
+        date = parsedate_tz(value)
         return None if date is None else max(0.0, mktime_tz(date) - time.time())
     return None
 
