@@ -10,7 +10,7 @@ import elmokit
 
 
 class Sentiment(nn.Module):
-    """A scalar mix of the layers, max pooling over the words, and a linear classifier."""
+    """A scalar mix of the layers, their mean over the words, and a linear classifier."""
 
     def __init__(self, bilm, *, finetune):
         super().__init__()
@@ -19,8 +19,8 @@ class Sentiment(nn.Module):
 
     def forward(self, sentences):
         mixed = self.elmo(sentences)
-        words = mixed.vectors[0].masked_fill(~mixed.mask[..., None], -torch.inf)
-        return self.classifier(words.amax(1))
+        lengths = mixed.mask.sum(1, keepdim=True)
+        return self.classifier(mixed.vectors[0].sum(1) / lengths)  # padding is zero
 
 
 def main():
@@ -38,7 +38,7 @@ def main():
     torch.manual_seed(0)
     model = Sentiment(elmokit.load().bilm, finetune=finetune)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=0.0003 if finetune else 0.003)
+    optimizer = torch.optim.AdamW(trained, lr=0.001 if finetune else 0.01)
     for epoch in range(1, epochs + 1):
         model.train()
         optimizer.zero_grad()

@@ -26,6 +26,7 @@ PAGES_WITH_CODE = [
     "README.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md", "docs/tasks.md",
     "docs/serve.md", "docs/languages.md", "docs/models.md", "docs/integrations.md",
 ]  # fmt: skip
+PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 # Runs the blocks of a page in order, all Python in one namespace, and marks the end of each.
@@ -41,6 +42,9 @@ for language, code in json.load(sys.stdin):
     print("=== end of block", flush=True)
 """
 
+# With NumPy 2, Keras 3.15 gives it at every prediction.
+KERAS_WARNING = "ignore:__array__ implementation:DeprecationWarning"
+
 # The texts of docs/languages.md.
 SWAHILI = [
     f"{who} {verb} {what} {where}."
@@ -51,14 +55,16 @@ SWAHILI = [
 ]
 
 # Options of other programs that the pages name: AllenNLP, bilm-tf, lm_1b, SeqVec, pip,
-# ELMoForManyLangs, torchrun, TensorBoard, and (--split) elmokit 0.1.
+# ELMoForManyLangs, torchrun, TensorBoard, spaCy, and (--split) elmokit 0.1.
 FOREIGN_OPTIONS = {
     "--cuda-device", "--include-sentence-indices", "--options-file", "--vocab-path",
     "--weight-file", "--test_prefix", "--batch_size", "--train_prefix", "--save_dir", "--mode",
     "--num_samples", "--sentence", "--nproc-per-node", "--logdir", "--no-deps", "--split",
     "--input_format", "--input", "--output_prefix", "--output_format", "--output_layer",
-    "--batchsize", "--cpu", "--id", "--protein", "--silent",
+    "--batchsize", "--cpu", "--id", "--protein", "--silent", "--paths", "--output",
+    "--code",
 }  # fmt: skip
+FOREIGN_NAMES = {"elmokit.Tok2Vec.v1"}  # of spaCy's registry
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +99,7 @@ def test_code_blocks_run_and_print_the_output_shown(page, small_model, environme
     (folder / "sw.txt").write_text("\n".join(SWAHILI[20:]), encoding="utf-8")
     (folder / "held-out.txt").write_text("\n".join(SWAHILI[:20]), encoding="utf-8")
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", RUN_BLOCKS],
+        [sys.executable, "-W", "error", "-W", KERAS_WARNING, "-c", RUN_BLOCKS],
         input=json.dumps(code_blocks), cwd=folder,
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
@@ -107,7 +113,7 @@ def test_code_blocks_run_and_print_the_output_shown(page, small_model, environme
 def test_every_option_on_the_pages_is_in_the_help_of_a_command(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "250")
     known = FOREIGN_OPTIONS | options_of_commands([], capsys) | options_of_scripts()
-    for page in [README, *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in PAGES:
         named = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", page.read_text("utf-8")))
         assert named <= known, f"{page.name}: no such options: {sorted(named - known)}"
 
@@ -116,23 +122,49 @@ def test_every_command_on_the_pages_exists(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "250")
     commands = subcommands(help_of([], capsys))
     assert "embed" in commands
-    for page in [README, *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in PAGES:
         # Only in code: `elmo embed`, or a line of a block, with no `allennlp` before it.
         text = page.read_text("utf-8")
-        named = set(re.findall(r"(?:`|^\$? ?|\| )elmo ([a-z][a-z-]*)", text, re.MULTILINE))
+        named = set(re.findall(r"(?:`|^(?:    )?\$? ?|\| )elmo ([a-z][a-z-]*)", text, re.MULTILINE))
         known = commands | set(RootGroup.removed) if page.name == "migrate.md" else commands
         assert named <= known, f"{page.name}: no such commands: {sorted(named - known)}"
 
 
 def test_every_python_name_and_script_on_the_pages_exists():
-    for page in [README, *sorted((ROOT / "docs").glob("*.md"))]:
+    for page in PAGES:
         text = page.read_text("utf-8")
-        for name in set(re.findall(r"(?<![\w./-])elmokit(?:\.[A-Za-z_]\w*)+", text)):
+        names = set(re.findall(r"(?<![\w./-])elmokit(?:\.[A-Za-z_]\w*)+", text))
+        for name in names - FOREIGN_NAMES:
             pkgutil.resolve_name(name)
         for path in set(
             re.findall(r"(?<![\w/])(?:benchmarks|examples|src|tests)/[\w/]+\.\w+", text)
         ):
             assert (ROOT / path).exists(), f"{page.name}: {path}"
+
+
+def test_every_public_name_is_in_the_reference():
+    pages = "".join(page.read_text("utf-8") for page in (ROOT / "docs" / "api").glob("*.rst"))
+    named = re.findall(r"^\.\. auto\w+:: elmokit\.(\w+)$", pages, re.MULTILINE)
+    assert sorted(named) == sorted(elmokit.__all__)
+
+
+def test_the_generated_reference_has_every_command_option_and_route(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    import generated_pages
+
+    cli, http = generated_pages.cli_page(), generated_pages.http_page()
+    known = options_of_commands([], capsys) - FOREIGN_OPTIONS - {"--help", "--version"}
+    for option in known:
+        assert f"`{option}`" in cli, option
+    for command in subcommands(help_of([], capsys)):
+        assert f"\n### elmo {command}\n" in cli, command
+    serve_page = (ROOT / "docs" / "serve.md").read_text("utf-8")
+    routes = re.findall(r"^\| (GET|POST) (`/.*?) \|", serve_page, re.MULTILINE)
+    assert len(routes) > 10
+    for method, paths in routes:
+        for path in re.findall(r"`(.*?)`", paths):
+            assert f"## {method} {path}\n" in http, path
 
 
 def help_of(command, capsys):
@@ -168,14 +200,28 @@ def test_every_make_target_in_readme_exists():
         assert re.search(f"^{target}:", makefile, re.MULTILINE), target
 
 
-def test_links_between_pages_lead_to_files():
+def test_links_between_pages_lead_to_files_and_headings():
     pages = [
         page
-        for pattern in ("*.md", "docs/*.md", "benchmarks/**/*.md")
+        for pattern in ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "packages/**/*.md")
         for page in ROOT.glob(pattern)
         if "peers" not in page.parts
     ]
     assert len(pages) > 15
     for page in pages:
-        for link in re.findall(r"\]\((?!http)([^)#]+)", page.read_text("utf-8")):
-            assert page.parent.joinpath(link).exists(), f"{page}: {link}"
+        for link in re.findall(r"\]\((?!http)([^)]+)", without_code(page)):
+            name, _, anchor = link.partition("#")
+            target = page.parent.joinpath(name) if name else page
+            assert target.exists(), f"{page}: {link}"
+            assert not anchor or anchor in anchors_of(target), f"{page}: {link}"
+
+
+def without_code(page):
+    """The text of a page without its blocks and spans of code."""
+    return re.sub(r"`[^`]*`", "", BLOCK.sub("", page.read_text("utf-8")))
+
+
+def anchors_of(page):
+    """The anchors of a page's headings, as GitHub and the documentation site make them."""
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text("utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
