@@ -12,9 +12,9 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 import elmokit
+from elmokit.server.app import listening
 from elmokit.server.app_resources import AppResources
 from elmokit.server.limits import Limits
-from elmokit.server.uvicorn_server import listening
 
 # WebGL on the CPU, so that the screenshot is the same on every machine.
 ARGUMENTS = [

@@ -4,7 +4,8 @@
     python benchmarks/tensorflow_peer.py compare FOLDER
 
 `write` saves arrays of many types and shapes, trains a small biLM with bilm-tf, exports it as a
-TF-Hub module, and saves a module of google/elmo's size. `compare` reads them all.
+TF-Hub module, saves a module of google/elmo's size, and in TensorFlow's first format a small lm_1b
+with TensorFlow's own LSTM cell. `compare` reads them all.
 """
 
 import json
@@ -20,6 +21,11 @@ TEXTS = ["the cat is on the mat", "dogs"]
 WORDS = ["the", "cat", "is", "on", "mat", "dogs", "are", "in", "fog", "and", "it", "was", "not"]
 NAMES_OF_LARGE_INDEX = 12_000
 MIX, SCALE = [0.3, -1.2, 0.7], 1.25
+LM_1B_SHARDS = 4
+LM_1B_CELL = {  # TensorFlow's names of today, and those of 2016
+    "projection/kernel/part_": "W_P_", "kernel/part_": "W_", "bias": "B",
+    "w_i_diag": "W_I_diag", "w_f_diag": "W_F_diag", "w_o_diag": "W_O_diag",
+}  # fmt: skip
 OPTIONS = {
     "bidirectional": True,
     "char_cnn": {
@@ -47,13 +53,14 @@ def write(folder: Path) -> None:
 
     sys.modules["tensorflow"] = tf  # bilm-tf says `import tensorflow as tf`
     tf.disable_v2_behavior()
-    for part in ("arrays", "large", "run", "hdf5", "elmo/variables"):
+    for part in ("arrays", "large", "run", "hdf5", "elmo/variables", "lm_1b"):
         (folder / part).mkdir(parents=True)
     write_arrays(tf, folder)
     write_large_index(tf, folder)
     train(tf, folder)
     export_module(tf, folder)
     write_full_size(tf, folder)
+    write_lm_1b(tf, folder)
 
 
 def write_arrays(tf, folder):
@@ -174,6 +181,83 @@ def write_full_size(tf, folder):
         tf.train.Saver().save(session, str(folder / "elmo" / "variables" / "variables"))
 
 
+def write_lm_1b(tf, folder):
+    """A small random lm_1b: its files, its variables, and what it gives for a text."""
+    words = ["<S>", "</S>", "<UNK>", *WORDS]
+    (folder / "lm_1b" / "vocab.txt").write_text("".join(f"{word}\n" for word in words))
+    text = ["<S>", *TEXTS[0].split()]
+    spelled = [[0] if word == "<S>" else [*word.encode()] for word in text]
+    rows = [[2, *word, 3] for word in spelled]  # no word has the bytes 0 to 4
+    fed = np.array([row + [4] * (50 - len(row)) for row in rows])
+    files = {"ckpt-char-embedding": "char_embedding/", "ckpt-lstm": "lstm/"}
+    files |= {f"ckpt-softmax{n}": f"softmax/W_{n}" for n in range(LM_1B_SHARDS)}
+    files[f"ckpt-softmax{LM_1B_SHARDS}"] = "softmax/b"
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.set_random_seed(0)
+        variables, layers, logits = lm_1b(tf, tf.constant(fed), len(words))
+        session.run(tf.global_variables_initializer())
+        for name, prefix in files.items():
+            saved = {n: v for n, v in variables.items() if n.startswith(prefix)}
+            saver = tf.train.Saver(saved, write_version=tf.train.SaverDef.V1)
+            saver.save(session, str(folder / "lm_1b" / name), write_meta_graph=False)
+        np.savez(folder / "lm_1b.npz", **session.run(variables))
+        results = session.run([tf.stack(layers), tf.nn.log_softmax(logits)])
+        np.savez(folder / "lm_1b_outputs.npz", layers=results[0], log_probabilities=results[1])
+
+
+def lm_1b(tf, ids, num_words):
+    """A graph of lm_1b's kind: its variables by their published names, layers and logits."""
+    filters, dim, cell_size = [(1, 4), (2, 8), (3, 12)], 8, 32
+    initializer = tf.random_normal_initializer(stddev=0.5)
+    variables = {}
+
+    def variable(name, *shape):
+        variables[name] = tf.get_variable(name, shape, initializer=initializer)
+        return variables[name]
+
+    def linear(vectors, name, size):
+        rows = vectors.shape[1] // LM_1B_SHARDS
+        parts = [variable(f"{name}/W_{n}", rows, size) for n in range(LM_1B_SHARDS)]
+        return vectors @ tf.concat(parts, 0) + variable(f"{name}/b", 1, size)
+
+    embedded = tf.nn.embedding_lookup(variable("char_embedding/W", 256, 16), ids)
+    features = []
+    for number, (width, count) in enumerate(filters):
+        name = f"char_embedding/cnn_{number}"
+        kernel = variable(f"{name}/kernel", width, 16, 1, count)
+        found = tf.nn.conv2d(embedded[..., None], kernel, strides=1, padding="VALID")
+        found = tf.nn.relu(found + variable(f"{name}/b", 1, 1, 1, count))
+        features.append(tf.reduce_max(found, [1, 2]))
+    vectors = tf.concat(features, 1)
+    for number in range(2):
+        name = f"char_embedding/dense_{number}"
+        gate = tf.sigmoid(linear(vectors, f"{name}/gate", vectors.shape[1]) - 2.0)
+        changed = tf.nn.relu(linear(vectors, f"{name}/tr", vectors.shape[1]))
+        vectors = gate * changed + (1 - gate) * vectors
+    layers = [linear(vectors, "char_embedding/proj", dim)]
+    for number in range(2):
+        with tf.variable_scope(f"lstm/lstm_{number}", initializer=initializer):
+            cell = tf.nn.rnn_cell.LSTMCell(
+                cell_size, use_peepholes=True, num_proj=dim, num_unit_shards=LM_1B_SHARDS,
+                num_proj_shards=LM_1B_SHARDS, forget_bias=1.0, name="cell",
+            )  # fmt: skip
+            outputs, _ = tf.nn.dynamic_rnn(cell, layers[-1][None], dtype=tf.float32)
+        layers.append(outputs[0])
+    for made in tf.global_variables():
+        scope, _, part = made.op.name.partition("/rnn/cell/")
+        for name, published in LM_1B_CELL.items():
+            if part.startswith(name):
+                variables[f"{scope}/{published}{part.removeprefix(name)}"] = made
+    rows = -(-num_words // LM_1B_SHARDS) + 1  # more than words, as in lm_1b
+    parts = [variable(f"softmax/W_{n}", rows, dim) for n in range(LM_1B_SHARDS)]
+    weights = tf.reshape(tf.concat(parts, 1), (-1, dim))
+    return (
+        variables,
+        layers,
+        layers[-1] @ tf.transpose(weights) + variable("softmax/b", LM_1B_SHARDS * rows),
+    )
+
+
 def compare(folder: Path) -> None:
     import elmokit
     from elmokit.compat import tfhub
@@ -220,12 +304,41 @@ def compare(folder: Path) -> None:
     assert load(folder / "module").fingerprint() == run.fingerprint()
     print(f"TF-Hub module: the same bits; output `elmo` differs by {difference:.1e} at most")
 
+    compare_lm_1b(folder)
+
     for _ in range(3):
         start = time.perf_counter()
         pretrained = load(folder / "elmo")
         seconds = time.perf_counter() - start
         parameters = sum(p.numel() for p in pretrained.model.parameters())
         print(f"google/elmo's size: {parameters:,} parameters loaded in {seconds:.2f} s")
+
+
+def compare_lm_1b(folder):
+    import elmokit
+    from elmokit.formats.saved_slices import read_slices
+
+    files = [path for path in (folder / "lm_1b").iterdir() if path.name.startswith("ckpt-")]
+    tensors = {name: tensor for path in files for name, tensor in read_slices(path).items()}
+    with np.load(folder / "lm_1b.npz") as arrays:
+        assert {*arrays} == {*tensors}
+        for name, expected in arrays.items():
+            np.testing.assert_array_equal(tensors[name][()], expected, err_msg=name)
+    print(f"lm_1b: {len(tensors)} arrays in {len(files)} files of the first format: the same bits")
+
+    model, words = elmokit.load(folder / "lm_1b"), TEXTS[0].split()
+    vocabulary = model.pretrained.vocabulary
+    with np.load(folder / "lm_1b_outputs.npz") as outputs:
+        layers, log_probabilities = outputs["layers"], outputs["log_probabilities"]
+    difference = np.abs(model.embed([words])[0] - layers[:, 1:]).max()
+    targets = vocabulary.ids([*words, "</S>"])
+    expected = log_probabilities[np.arange(len(targets)), targets]
+    actual = np.log(model.perplexity([words]).forward) * len(targets)
+    print(f"  layers, up to {np.abs(layers).max():.1f}, differ by {difference:.1e} at most, the "
+          f"log-probability of a sentence, {expected.sum():.1f}, by "
+          f"{abs(actual + expected.sum()):.1e}")  # fmt: skip
+    best = np.argsort(-log_probabilities[len(words)])[:3]
+    assert [word for word, _ in model.next_words(words, k=3)] == [vocabulary[n] for n in best]
 
 
 if __name__ == "__main__":

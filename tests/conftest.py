@@ -8,6 +8,8 @@ from hypothesis import settings
 
 import elmokit
 from databases import start_server
+from elmokit.catalogue import cache_folder
+from elmokit.model.kernels import choose_kernel
 from random_models import make_folder
 
 # Examples are chosen by the test's name alone: a run that passed yesterday passes today.
@@ -17,6 +19,9 @@ settings.load_profile("elmokit")
 # One thread for each worker of pytest-xdist, and for what is not elmokit's own. Tests of threads
 # ask for more.
 os.environ["OMP_NUM_THREADS"] = "1"
+# Compiled layers stay where they are, and one is compiled before a test looks at stderr.
+os.environ.setdefault("NUMBA_CACHE_DIR", str(cache_folder() / "kernels"))
+choose_kernel("auto", "float32", torch.empty(0))
 # Nothing is downloaded, and no model that the user has downloaded is found.
 os.environ["ELMOKIT_OFFLINE"] = "1"
 os.environ["ELMOKIT_CACHE"] = tempfile.mkdtemp()

@@ -4,7 +4,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elmokit.batching import Batch, check_sentences, index_words, token_batches, token_windows
+from elmokit.batching import (
+    Batch,
+    check_sentences,
+    index_words,
+    minibatches,
+    token_batches,
+    token_windows,
+)
 from elmokit.character_ids import CharacterIndexer
 from elmokit.errors import InputError
 
@@ -138,3 +145,19 @@ def test_a_stream_of_doubts_warns_once():
 def test_ids_outside_the_alphabet_are_refused():
     with pytest.raises(InputError, match="ids from 0 to 262, expected 0 to 261"):
         Batch.from_ids(torch.tensor([[[262] + [0] * 49]]), ALPHABET)
+
+
+LENGTHS = st.lists(st.integers(1, 30), max_size=60)
+
+
+@given(LENGTHS, st.integers(1, 50), st.sampled_from([None, (0, 0), (3, 0)]))
+def test_every_item_is_in_one_minibatch(lengths, words, seed):
+    batches = minibatches(lengths, words=words, seed=seed)
+    assert sorted(index for batch in batches for index in batch) == [*range(len(lengths))]
+    assert all(len(b) == 1 or max(lengths[i] for i in b) * len(b) <= words for b in batches)
+    assert batches == minibatches(lengths, words=words, seed=seed)
+
+
+def test_minibatches_of_each_seed_have_their_own_order():
+    first, second = (minibatches([1] * 50, words=5, seed=(0, epoch)) for epoch in (0, 1))
+    assert first != second

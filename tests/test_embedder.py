@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import elmokit
+from elmokit.batching import Batch
 from elmokit.errors import FormatError, InputError
 from elmokit.model.bilm import LanguageModel
 from elmokit.pooling import POOLINGS, idf_weights, register_pooling
@@ -59,6 +60,14 @@ def test_repeating_a_call_gives_the_same_bits(folder, sentences):
     for model in (first, other):
         for one, again in zip(expected, model.embed(sentences), strict=True):
             np.testing.assert_array_equal(one, again)
+
+
+def test_a_batch_of_ids_has_the_bits_of_its_sentences(folder):
+    model = elmokit.load(folder, state="warm")
+    batch = Batch.from_sentences(SENTENCES, model.pretrained.indexer)
+    layers = model.session.run_batch(batch)[:, :, 1:-1].numpy()
+    for row, expected in enumerate(model.embed(SENTENCES)):
+        np.testing.assert_array_equal(layers[:, row, : expected.shape[1]], expected)
 
 
 def test_several_threads_may_use_one_model(folder):
@@ -146,7 +155,8 @@ def test_each_direction_is_its_half(folder, state):
     assert_close(backward, [array[..., 6:] for array in both])
 
 
-def test_layers_that_are_not_needed_are_not_run(model):
+def test_layers_that_are_not_needed_are_not_run(model_folder):
+    model = elmokit.load(model_folder, kernel="torch")  # compiled layers call no hooks
     ran = []
     for direction, reader in zip(("forward", "backward"), model.bilm.lstms, strict=True):
         for number, layer in enumerate(reader.layers):
@@ -360,9 +370,9 @@ def test_a_pooling_is_added_by_one_function(model):
 
 
 def test_repr_says_what_the_model_is(folder, language_model):
-    assert repr(elmokit.load(folder, state="warm")) == (
+    assert repr(elmokit.load(folder, state="warm", kernel="torch")) == (
         f"Embedder({folder}, 3 layers of 12 dimensions, 5,748 parameters, float32 on cpu, "
-        "tokenizer 'moses', no softmax, state 'warm')"
+        "kernel 'torch', tokenizer 'moses', no softmax, state 'warm')"
     )
     assert "softmax over 13 words" in repr(language_model)
 

@@ -82,6 +82,6 @@ def test_classifiers_train_on_a_file_of_vectors(run):
 
 def test_reviews_are_classified_in_two_ways(run):
     output = run("imdb.py", "--epochs", 1)
-    assert "18 reviews to train on, 6 held out" in output
+    assert "132 reviews to train on, 44 held out" in output
     assert re.search(r"one vector per text: {'accuracy': [01]\.[0-9]+}", output)
     assert re.search(r"head on all words: {'accuracy': [01]\.[0-9]+}", output)

@@ -3,10 +3,11 @@ import io
 import lzma
 import sys
 
+import numpy as np
 import pytest
 
 from elmokit.errors import FormatError, InputError
-from elmokit.files import find_files
+from elmokit.files import find_files, read_array
 
 TEXT = b"one\ntwo\n" * 20_000
 
@@ -78,3 +79,30 @@ def test_stdin_may_be_compressed(monkeypatch):
     for packed in (TEXT, gzip.compress(TEXT)):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(packed))))
         assert read(*find_files(["-"])) == TEXT
+
+
+def npy(header, numbers=b"\0" * 16):
+    """The bytes of a .npy file with any header."""
+    return b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header + numbers
+
+
+def test_the_array_of_an_npy_file_is_read_as_it_was_written():
+    for array in (np.arange(6.0).reshape(2, 3), np.asfortranarray(np.ones((2, 3), np.float16))):
+        file = io.BytesIO()
+        np.save(file, array)
+        np.testing.assert_array_equal(read_array(file.getvalue(), "a.npy", "x"), array)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3"),  # tokenize.TokenError
+        npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (1099511627776,)}"),
+        npy(b"{'descr': '|O', 'fortran_order': False, 'shape': (2,)}"),
+        npy(b"(" * 9000),
+    ],
+)
+def test_a_damaged_npy_file_is_refused_without_its_memory(content):
+    with pytest.raises(FormatError, match=r"a\.npy: not an array \(.*\); make it again"):
+        read_array(content, "a.npy", "make it again")

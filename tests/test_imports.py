@@ -1,6 +1,7 @@
 """Imports go in one direction, and each third-party library enters in few places."""
 
 import ast
+import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "src" / "elmokit"
@@ -10,9 +11,10 @@ PACKAGE = Path(__file__).parents[1] / "src" / "elmokit"
 LAYERS = [
     {"errors"},
     {
-        "model_config", "model_card", "toml_settings", "files", "fasta", "atomic", "process_memory",
+        "model_config", "toml_settings", "files", "fasta", "atomic", "process_memory",
         "progress",
         "language_model_results", "threads", "file_download", "catalogue",
+        "compiled_code",
     },
     {"tokenizers", "vocab", "character_ids", "batching"},
     {"model"},
@@ -21,7 +23,7 @@ LAYERS = [
         "inference_session", "embedder", "file_embedding", "export", "pooling", "whitening",
         "scoring", "word_prediction", "model_package",
     },
-    {"word_occurrences", "dimension_reduction", "plots"},
+    {"word_occurrences", "plots"},
     {"pretraining", "tasks", "search", "compat", "integrations"},
     {"server"},
     {"cli", "__main__"},
@@ -35,12 +37,17 @@ THIRD_PARTIES = {
     "fastapi_offline": {"server"},
     "gensim": {"integrations"},
     "google_crc32c": {"formats"},
+    "haystack": {"integrations"},
     "h5py": {"formats", "file_embedding"},
     "httpx": {"file_download", "server"},
     "huggingface_hub": {"formats"},
+    "keras": {"integrations"},
     "langchain_core": {"integrations"},
+    "llama_index": {"integrations"},
+    "llvmlite": {"compiled_code", "model"},
     "matplotlib": {"plots"},
-    "openTSNE": {"dimension_reduction"},
+    "numba": {"model"},
+    "openTSNE": {"plots"},
     "orjson": {"server"},
     "pgvector": {"search"},
     "platformdirs": {"catalogue"},
@@ -48,9 +55,11 @@ THIRD_PARTIES = {
     "psycopg": {"search"},
     "sacremoses": {"tokenizers"},
     "safetensors": {"formats"},
-    "sklearn": {"dimension_reduction", "integrations"},
+    "sklearn": {"word_occurrences", "integrations"},
+    "spacy": {"integrations"},
     "sqlite3": {"search"},
     "starlette": {"server"},
+    "thinc": {"integrations"},
     "threadpoolctl": {"threads"},
     "torch.distributed": {"pretraining"},
     "typer": {"cli"},
@@ -121,3 +130,10 @@ def test_the_model_opens_no_file():
 def test_no_module_has_a_name_that_says_nothing():
     names = {path.relative_to(PACKAGE) for path in FILES}
     assert not [n for n in names if DRAWERS & {part.removesuffix(".py") for part in n.parts}]
+
+
+def test_the_architecture_page_names_every_part():
+    page = (PACKAGE.parents[1] / "docs" / "architecture.md").read_text("utf-8")
+    named = set(re.findall(r"\w+", page.split("```")[1]))
+    parts = {part_of(path) for path in FILES} - {"__init__", "__main__"}
+    assert parts <= named, parts - named

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.decomposition import PCA
 
-from elmokit.dimension_reduction import write_projector
 from elmokit.errors import FormatError, InputError
 from elmokit.plots import (
     LayerWeights,
@@ -17,7 +17,10 @@ from elmokit.plots import (
     plot_layer_weights,
     plot_similarity,
     plot_training,
+    project_pca,
+    project_tsne,
     read_training_log,
+    write_projector,
 )
 from elmokit.word_occurrences import embed_occurrences, find_occurrences
 
@@ -181,3 +184,56 @@ def test_a_missing_empty_or_damaged_log_is_reported(tmp_path):
         (tmp_path / "log.jsonl").write_text(json.dumps(LOG[0]) + "\n" + bad + "\n")
         with pytest.raises(FormatError, match="line 2: not a line of a training log"):
             read_training_log(tmp_path)
+
+
+def random_vectors(rows, dim=7, seed=0):
+    spread = np.linspace(1, 4, dim)
+    return (np.random.default_rng(seed).standard_normal((rows, dim)) * spread).astype(np.float32)
+
+
+@pytest.mark.parametrize("rows", [3, 7, 40])
+def test_pca_agrees_with_scikit_learn(rows):
+    vectors = random_vectors(rows)
+    projection, expected = project_pca(vectors), PCA(2, svd_solver="full")
+    points = expected.fit_transform(vectors.astype(np.float64))
+    signs = np.sign((projection.points * points).sum(0))
+    np.testing.assert_allclose(projection.points * signs, points, atol=1e-9)
+    np.testing.assert_allclose(
+        projection.explained_variance, expected.explained_variance_ratio_, atol=1e-12
+    )
+
+
+def test_the_signs_of_pca_do_not_depend_on_the_order_of_rows():
+    vectors = random_vectors(12)
+    of_reversed = project_pca(vectors[::-1]).points[::-1]
+    np.testing.assert_allclose(project_pca(vectors).points, of_reversed, atol=1e-9)
+
+
+def test_identical_vectors_are_one_point():
+    projection = project_pca(np.ones((4, 5), np.float32))
+    assert projection.explained_variance == (0, 0)
+    assert not projection.points.any()
+    assert not project_tsne(np.ones((6, 5), np.float32)).points.any()
+
+
+def test_two_vectors_need_one_direction():
+    projection = project_pca(random_vectors(2))
+    assert projection.explained_variance == pytest.approx((1, 0))
+    assert projection.points.shape == (2, 2)
+
+
+def test_tsne_keeps_groups_apart_and_is_deterministic():
+    vectors = random_vectors(30)
+    vectors[:15] += 60
+    points = project_tsne(vectors, seed=3).points
+    np.testing.assert_array_equal(points, project_tsne(vectors, seed=3).points)
+    near = np.linalg.norm(points[:15] - points[:15].mean(0), axis=1).max()
+    assert np.linalg.norm(points[:15].mean(0) - points[15:].mean(0)) > 2 * near
+
+
+def test_tsne_of_few_vectors_or_without_opentsne_is_refused(monkeypatch):
+    with pytest.raises(InputError, match="five vectors or more, found 4"):
+        project_tsne(random_vectors(4))
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    with pytest.raises(InputError, match=r"pip install 'elmokit\[tsne\]'"):
+        project_tsne(random_vectors(9))

@@ -23,6 +23,20 @@ def test_importing_the_package_does_not_import_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+def test_no_public_name_needs_a_tool_that_is_an_extra():
+    tools = (
+        "datasets", "faiss", "fastapi", "gensim", "huggingface_hub", "keras", "langchain_core",
+        "matplotlib", "pandas", "polars", "pyarrow", "scipy", "sklearn", "spacy", "thinc",
+    )  # fmt: skip
+    code = (
+        "import sys, elmokit, elmokit.integrations\n"
+        "for name in elmokit.__all__: getattr(elmokit, name)\n"
+        f"sys.exit(' '.join({set(tools)} & {{*sys.modules}}) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_error_on_purpose_is_an_elmokit_error():
     for name in elmokit.__all__:
         if name.endswith("Error"):

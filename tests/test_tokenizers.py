@@ -225,13 +225,14 @@ def test_a_chunk_depends_on_the_next_only_where_moses_does(sentence, words):
 
 def test_the_cache_is_bounded_and_clearing_it_changes_nothing(monkeypatch):
     tokenizer = MosesTokenizer("en")
-    monkeypatch.setattr(type(tokenizer._chunks), "_CACHE_SIZE", 8)
+    chunks = tokenizer.tokenize.__self__
+    monkeypatch.setattr(type(chunks), "_CACHE_SIZE", 8)
     sentences = [f"word{n} U.S. then it's {n},000." for n in range(40)]
     assert [tokenizer.tokenize(s) for s in sentences] == [
         Sacremoses("en").tokenize(s) for s in sentences
     ]
-    assert len(tokenizer._chunks._inner_cache) <= 8
-    assert len(tokenizer._chunks._last_cache) <= 8
+    assert len(chunks._inner_cache) <= 8
+    assert len(chunks._last_cache) <= 8
 
 
 def test_real_text_is_tokenized_as_by_sacremoses_and_mostly_without_it(shared):
@@ -240,4 +241,5 @@ def test_real_text_is_tokenized_as_by_sacremoses_and_mostly_without_it(shared):
         sentences = [s for line in islice(file, 400) for s in ours.split_sentences(line)]
     assert len(sentences) > 1000
     assert [ours.tokenize(s) for s in sentences] == [theirs.tokenize(s) for s in sentences]
-    assert sum(ours._chunks._tokenize_chunks(s) is None for s in sentences) < 0.05 * len(sentences)
+    chunks = ours.tokenize.__self__
+    assert sum(chunks._tokenize_chunks(s) is None for s in sentences) < 0.05 * len(sentences)

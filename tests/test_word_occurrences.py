@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import InputError
-from elmokit.word_occurrences import Occurrence, embed_occurrences, find_occurrences
+from elmokit.word_occurrences import Occurrence, cluster, embed_occurrences, find_occurrences
 
 LINES = ["He played a $ 5 violin .", "", "Plays are long .", "我们 去 银行 play"]
 LABELLED = ["music\tHe will play .", "theatre\tThe play 银行 ended .", "music\tThey play on ."]
@@ -54,3 +54,26 @@ def test_the_vectors_of_occurrences_are_those_of_embed(model):
     assert vectors.shape == (3, 3, 12)
     sentence = model.embed([list(occurrences[1].words)])[0]
     np.testing.assert_allclose(vectors[:, 1], sentence[:, 1], atol=2e-6)
+
+
+def test_clusters_that_are_far_apart_are_found():
+    random = np.random.default_rng(1)
+    centres = random.standard_normal((4, 6)) * 30
+    vectors = (centres[np.arange(60) % 4] + random.standard_normal((60, 6))).astype(np.float32)
+    assert cluster(vectors, clusters=4).tolist() == [n % 4 for n in range(60)]
+
+
+def test_clusters_are_numbered_by_appearance_and_follow_from_the_seed():
+    vectors = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
+    numbers = cluster(vectors, clusters=5, seed=2)
+    assert [*dict.fromkeys(numbers.tolist())] == [0, 1, 2, 3, 4]
+    np.testing.assert_array_equal(numbers, cluster(vectors, clusters=5, seed=2))
+
+
+def test_identical_vectors_are_one_cluster():
+    assert set(cluster(np.ones((4, 2), np.float32), clusters=2).tolist()) == {0}
+
+
+def test_more_clusters_than_vectors_are_refused():
+    with pytest.raises(InputError, match="clusters is 5, expected 1 to 4"):
+        cluster(np.ones((4, 2), np.float32), clusters=5)

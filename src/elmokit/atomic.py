@@ -31,6 +31,7 @@ class ResumableDirectory:
     manifest differs, or that holds other files, is refused. While the directory is open, no other
     process can open it. A part is complete on disk or not there. To write a large file::
 
+    Example:
         manifest = {"model": fingerprint, "layers": "all"}
         with ResumableDirectory(Path("out.hdf5.partial"), manifest) as work:
             for number in range(len(work.parts()), total):
@@ -206,7 +207,7 @@ def check_manifest(
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         stored = json.loads(path.read_text("utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         stored = None
     if not isinstance(stored, dict):
         raise FormatError(f"{path}: is damaged, expected JSON; remove {path.parent} to start again")

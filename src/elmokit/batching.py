@@ -21,7 +21,12 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class Batch:
-    """Sentences as ids, their boundaries included: each distinct word once, and where it stands."""
+    """Sentences as ids, their boundaries included: each distinct word once, and where it stands.
+
+    Example:
+        batch = elmokit.Batch.from_sentences([["a", "cat"], ["cats"]], model.pretrained.indexer)
+        layers, state = model.bilm(batch)  # layers: (layers, sentences, steps, dim)
+    """
 
     chars: Tensor  # (types, ids of a word), row 0 is padding
     words: Tensor  # (sentences, steps), rows of `chars`; 0 is padding
@@ -150,6 +155,31 @@ def token_batches(
         yield batch
 
 
+# Shuffled minibatches are of items that are sorted by length among those of so many batches.
+_BATCHES_SORTED_TOGETHER = 50
+
+
+def minibatches(
+    lengths: Sequence[int], *, words: int, seed: Sequence[int] | None = None
+) -> list[list[int]]:
+    """Indices of items: at most `words` words a batch, padding included, or one longer item.
+
+    With a seed, which alone decides the order, batches and items are shuffled.
+    """
+    if seed is None:
+        order = sorted(range(len(lengths)), key=lengths.__getitem__)
+        return [*token_batches(lengths, words, order=order)]
+    random = np.random.default_rng(seed)
+    order = random.permutation(len(lengths)).tolist()
+    mean = max(1.0, sum(lengths) / max(1, len(lengths)))
+    pool_size = max(1, int(_BATCHES_SORTED_TOGETHER * words / mean))
+    batches: list[list[int]] = []
+    for start in range(0, len(order), pool_size):
+        pool = sorted(order[start : start + pool_size], key=lengths.__getitem__)
+        batches += token_batches(lengths, words, order=pool)
+    return [batches[number] for number in random.permutation(len(batches)).tolist()]
+
+
 def check_sentences(sentences: Iterable[Sequence[str]]) -> Iterator[list[str]]:
     """The words of each sentence; TypeError where something is not a string, by its position.
 
@@ -207,12 +237,8 @@ def check_texts(texts: Iterable[str | Sequence[str]]) -> Iterator[str | list[str
 
 def check_iterable(values: Iterable[Item], name: str, expected: str) -> Iterable[Item]:
     """The values of a list, or of any other iterable; TypeError for what is not one."""
-    columns = (
-        isinstance(values, Mapping),
-        hasattr(values, "columns"),
-        hasattr(values, "column_names"),
-    )
-    if any(columns):  # a dictionary; pandas and Polars; Arrow and datasets
+    is_table = hasattr(values, "columns") or hasattr(values, "column_names")  # pandas; Arrow
+    if is_table or isinstance(values, Mapping):
         raise TypeError(
             f"{name} is a table (a {type(values).__name__}), expected {expected}; "
             "give one of its columns: table['text']"

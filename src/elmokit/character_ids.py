@@ -1,6 +1,6 @@
 """Indexers: words to rows of ids, those of their characters or their own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
@@ -57,13 +57,9 @@ class CharacterIndexer:
         if num_truncated:
             encoded = [word[:max_bytes] for word in encoded]
 
-        rows = np.full((len(words), self.max_characters), self.PAD, np.int64)
-        rows[:, 0] = self.BEGIN_WORD
-        inner = rows[:, 1:-1]  # (words, max_bytes)
-        inner[np.arange(max_bytes) < lengths[:, None]] = (
-            np.frombuffer(b"".join(encoded), np.uint8).astype(np.int64) + 1
-        )
-        rows[np.arange(len(words)), lengths + 1] = self.END_WORD
+        ids = np.frombuffer(b"".join(encoded), np.uint8).astype(np.int64) + 1
+        marks = self.BEGIN_WORD, self.END_WORD, self.PAD
+        rows = _character_rows(ids, lengths, self.max_characters, marks)
         for row, word in enumerate(words):
             if word in self._BOUNDARIES:
                 rows[row, 1:3] = self._BOUNDARIES[word], self.END_WORD
@@ -169,24 +165,32 @@ class LexiconIndexer:
         if self.lexicons.words is not None:
             columns.append(self.lexicons.words.ids(spelled)[:, None] + 1)
         if self.lexicons.characters is not None:
-            columns.append(self._character_rows(spelled, self.lexicons.characters))
+            columns.append(self._spell(spelled, self.lexicons.characters))
         return np.hstack(columns), sum(len(word) > max_length for word in words)
 
     def truncated(self, word: str) -> str | None:
         max_length = self.max_characters - 2
         return word[:max_length] if len(word) > max_length else None
 
-    def _character_rows(self, words: Sequence[str], lexicon: Vocabulary) -> Ids:
-        begin, end, pad = lexicon.ids([_LEXICON_BEGIN_WORD, _LEXICON_END_WORD, _LEXICON_PAD]) + 1
+    def _spell(self, words: Sequence[str], lexicon: Vocabulary) -> Ids:
+        marks = lexicon.ids([_LEXICON_BEGIN_WORD, _LEXICON_END_WORD, _LEXICON_PAD]) + 1
         # A boundary of sentences is a single character.
         boundaries = _LEXICON_BOUNDARIES.values()
         characters = [[word] if word in boundaries else list(word) for word in words]
         lengths = np.fromiter(map(len, characters), np.int64, len(words))
-        rows = np.full((len(words), self.max_characters), pad, np.int64)
-        rows[:, 0] = begin
-        inner = rows[:, 1:-1]  # (words, max_characters - 2)
-        inner[np.arange(inner.shape[1]) < lengths[:, None]] = (
-            lexicon.ids([*chain.from_iterable(characters)]) + 1
-        )
-        rows[np.arange(len(words)), lengths + 1] = end
-        return rows
+        ids = lexicon.ids([*chain.from_iterable(characters)]) + 1
+        return _character_rows(ids, lengths, self.max_characters, marks)
+
+
+def _character_rows(ids: Ids, lengths: Ids, max_characters: int, marks: Iterable[int]) -> Ids:
+    """Rows of the ids of all words' characters, one word after the other, (words, max_characters).
+
+    `marks` are the ids of the begin and the end of a word, and of the padding after it.
+    """
+    begin, end, pad = marks
+    rows = np.full((len(lengths), max_characters), pad, np.int64)
+    rows[:, 0] = begin
+    inner = rows[:, 1:-1]  # (words, max_characters - 2)
+    inner[np.arange(inner.shape[1]) < lengths[:, None]] = ids
+    rows[np.arange(len(lengths)), lengths + 1] = end
+    return rows

@@ -33,6 +33,9 @@ def export_softmax(embedder: Embedder, target: str | Path) -> int:
     `.npz` holds `weight` and `bias`; `.npy` the weight, with the bias beside it in `.bias.npy`;
     both have the words beside them in `.words.txt`. `.txt` is word2vec's text format, which has no
     bias.
+
+    Example:
+        elmokit.export_softmax(model, "softmax.npz")
     """
     target = check_target(Path(target), ".npz", ".npy", ".txt")
     scorer = Scorer(embedder.session)
@@ -64,6 +67,9 @@ def export_words(
 
     `.txt` is word2vec's text format: a line with the sizes, then one line per word. `.npy` is the
     matrix, with the words beside it in `.words.txt`.
+
+    Example:
+        elmokit.export_words(model, "words.txt", ["apple", "apples", "pear"])
     """
     target = check_target(Path(target), ".txt", ".npy")
     if words is None:
@@ -96,6 +102,9 @@ def export_states(
     Sentence k has `k/words` (with `<S>` and `</S>`), `k/output` (directions, layers, words,
     projection size), the hidden states before any skip connection is added, and `k/memory`
     (directions, layers, words, cell size), the cell states.
+
+    Example:
+        elmokit.export_states(model, "states.npz", [["I", "ate", "an", "apple"]])
     """
     target = check_target(Path(target), ".npz")
     count = 0
@@ -209,23 +218,28 @@ def _write(target: Path, content: str | Callable[[BinaryIO], object]) -> None:
         raise OutputError(f"{target}: cannot be written ({error.strerror or error})") from None
 
 
-def write_vectors(vectors: Vectors, target: Path | None) -> None:
-    """The rows in a new file, its kind given by its ending; without a target, TSV on stdout."""
+def write_vectors(vectors: Vectors, target: str | Path | None) -> None:
+    """The rows in a new file, its kind given by its ending; without a target, TSV on stdout.
+
+    Example:
+        elmokit.write_vectors(model.encode(["I ate.", "We left."]), "vectors.npy")
+    """
     if target is None:
         _write_tsv(vectors, sys.stdout.buffer)
         return
+    target = Path(target)
     check_table(target)
     write = _WRITERS[target.suffix]
     _write(target, lambda file: write(vectors, file))
 
 
-def check_table(target: Path) -> None:
-    """Refuse a name that cannot be written to, before any work is done."""
-    check_target(target, *TABLE_ENDINGS)
+def check_table(target: str | Path) -> None:
+    """Refuse a name that cannot be written to, before any work is done.
 
-
-def _write_npy(vectors: Vectors, file: BinaryIO) -> None:
-    np.save(file, vectors)
+    Example:
+        elmokit.check_table("vectors.npy")
+    """
+    check_target(Path(target), *TABLE_ENDINGS)
 
 
 def _write_tsv(vectors: Vectors, file: BinaryIO) -> None:
@@ -238,5 +252,9 @@ def _write_jsonl(vectors: Vectors, file: BinaryIO) -> None:
         file.write((json.dumps(row) + "\n").encode())
 
 
-_WRITERS = {".npy": _write_npy, ".tsv": _write_tsv, ".jsonl": _write_jsonl}
+_WRITERS: dict[str, Callable[[Vectors, BinaryIO], object]] = {
+    ".npy": lambda vectors, file: np.save(file, vectors),
+    ".tsv": _write_tsv,
+    ".jsonl": _write_jsonl,
+}
 TABLE_ENDINGS = tuple(_WRITERS)

@@ -56,6 +56,10 @@ def embed_file(
     has no words. With `pooling`, it is (layers, dim) or (dim,). The file appears under its name
     only when it is complete; killed and called again, this resumes. Where the embedder carries its
     state, line k goes on where line k - `batch_size` ended, the first ones from zero.
+
+    Example:
+        with open("text.txt", encoding="utf-8") as lines:
+            elmokit.embed_file(model, lines, "vectors.hdf5", layers="mean")
     """
     if batch_size < 1:
         raise InputError(f"batch_size is {batch_size}, expected 1 or more")
@@ -104,6 +108,9 @@ def embed_fasta(
     is (layers, dim) or (dim,). The file appears, and a killed run resumes, as with `embed_file`.
     Where the embedder carries its state, proteins are sorted by length and put into batches of
     more than `tokens_per_batch` residues, as SeqVec did.
+
+    Example:
+        elmokit.embed_fasta(model, "proteins.fasta", "proteins.hdf5", layers="sum", pooling="mean")
     """
     output = _Output.of(embedder, layers, pooling, squeeze=isinstance(layers, int))
     carry = embedder.state_mode == "carry"

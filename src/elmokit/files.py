@@ -11,9 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any, BinaryIO, cast
 
-from elmokit.errors import FormatError, InputError
+import numpy as np
+import numpy.typing as npt
+
+from elmokit.errors import FormatError, InputError, needs_extra
 
 STDIN = "-"
 
@@ -135,12 +139,8 @@ def _zstandard(name: str) -> tuple[Callable[[], Any], type[Exception]]:
         from compression import zstd  # noqa: PLC0415  not before Python 3.14
 
         return zstd.ZstdDecompressor, zstd.ZstdError
-    try:
+    with needs_extra(f"{name}: packed by Zstandard, which is not installed", "zst"):
         import zstandard  # noqa: PLC0415  an extra
-    except ImportError:
-        raise InputError(
-            f"{name}: packed by Zstandard, which is not installed: pip install 'elmokit[zst]'"
-        ) from None
     return zstandard.ZstdDecompressor().decompressobj, zstandard.ZstdError
 
 
@@ -166,7 +166,8 @@ def _matching_files(name: str) -> list[TextFile]:
         return [TextFile(STDIN)]
     path = Path(name)
     if path.is_dir():
-        paths = [inner for inner in path.rglob("*") if not _is_hidden(inner.relative_to(path))]
+        inner = ((file, file.relative_to(path).parts) for file in path.rglob("*"))
+        paths = [file for file, parts in inner if not any(p.startswith(".") for p in parts)]
     elif path.exists() or not glob.has_magic(name):
         return [_text_file(path)]
     else:
@@ -182,8 +183,22 @@ def _text_file(path: Path) -> TextFile:
     return TextFile(str(path), status.st_size, status.st_mtime_ns)
 
 
-def _is_hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
+def read_array(content: bytes, name: str, remedy: str) -> npt.NDArray[Any]:
+    """The array of a .npy file, no larger than the file.
+
+    The FormatError for a damaged file calls it `name` and ends in what is to be done.
+    """
+    file = io.BytesIO(content)
+    try:
+        if np.lib.format.read_magic(file) != (1, 0):
+            raise ValueError("an array of an unknown version")
+        shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        # np.load would allocate what the header declares.
+        numbers: npt.NDArray[Any] = np.frombuffer(bytearray(content[file.tell() :]), dtype)
+        return numbers.reshape(shape, order="F" if is_fortran else "C")
+    except (ValueError, TypeError, EOFError, RecursionError, TokenError) as error:
+        reason = " ".join(str(error).split())
+        raise FormatError(f"{name}: not an array ({reason}); {remedy}") from None
 
 
 def read_lines(file: Iterable[bytes], name: str) -> Iterator[str]:

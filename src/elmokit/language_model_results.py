@@ -14,7 +14,12 @@ LogProbabilities = npt.NDArray[np.float64]
 
 
 class Prediction(NamedTuple):
-    """A word that may stand somewhere, and its probability there."""
+    """A word that may stand somewhere, and its probability there.
+
+    Example:
+        for prediction in model.next_words("the cat sat on the", k=3):
+            print(prediction.word, prediction.probability)
+    """
 
     word: str
     probability: float
@@ -26,6 +31,10 @@ class Score:
 
     There is one number per word, and a last one for the end of the sentence: `</S>` forward,
     `<S>` backward. `unknown` words have the probability of `<UNK>`.
+
+    Example:
+        (score,) = model.score([["the", "cat", "sat"]])
+        score.forward.shape  # (4,): of each word and of the end
     """
 
     words: tuple[str, ...]
@@ -50,6 +59,10 @@ class Perplexity:
 
     `words` counts words without sentence boundaries; those that are not in the vocabulary are
     `unknown`, and were predicted as `<UNK>`. `predictions` are those of one direction.
+
+    Example:
+        result = model.perplexity(["The cat sat on the mat."])
+        print(result.forward, result.backward, result.unknown)
     """
 
     forward: float | None

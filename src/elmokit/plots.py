@@ -1,4 +1,4 @@
-"""Plots as SVG or PNG: contexts of a word, word similarity, layer weights, training curves."""
+"""Plots: contexts of a word by PCA or t-SNE, word similarity, layer weights, training curves."""
 
 import json
 import logging
@@ -9,19 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from elmokit.atomic import write_atomically
-from elmokit.dimension_reduction import (
-    Groups,
-    Projection,
-    group_occurrences,
-    project_pca,
-    project_tsne,
-)
 from elmokit.embedder import Embedder
-from elmokit.errors import FormatError, InputError
+from elmokit.errors import FormatError, InputError, OutputError, needs_extra
 from elmokit.pooling import Vectors, unit_vectors
-from elmokit.word_occurrences import Occurrence
+from elmokit.threads import native_threads
+from elmokit.word_occurrences import Groups, Occurrence, group_occurrences
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -86,6 +81,76 @@ def plot_contexts(
 
     plot_panels(path, draw, panels=len(layers), panel_inches=(4.2, 4.4))
     return groups
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Points in two dimensions, and the share of the variance along each (None for t-SNE)."""
+
+    points: npt.NDArray[np.float64]  # (rows, 2)
+    explained_variance: tuple[float, float] | None
+
+
+def project_pca(vectors: Vectors) -> Projection:  # (rows, dim)
+    """The two principal components, each signed so that its largest weight is positive."""
+    centred = vectors.astype(np.float64) - vectors.mean(0, dtype=np.float64)
+    with native_threads(1):
+        _, singular_values, directions = np.linalg.svd(centred, full_matrices=False)
+    axes, variances = np.zeros((2, vectors.shape[1])), np.zeros(2)
+    axes[: len(singular_values)] = directions[:2]
+    variances[: len(singular_values)] = singular_values[:2] ** 2
+    largest = axes[[0, 1], np.abs(axes).argmax(1)]
+    axes *= np.where(largest < 0, -1, 1)[:, None]
+    first, second = variances / max(float((singular_values**2).sum()), 1e-12)
+    return Projection(centred @ axes.T, (float(first), float(second)))
+
+
+def project_tsne(vectors: Vectors, *, seed: int = 0) -> Projection:  # (rows, dim)
+    """t-SNE by openTSNE, initialized with PCA."""
+    with needs_extra("t-SNE needs openTSNE", "tsne"):
+        from openTSNE import TSNE  # noqa: PLC0415  an extra
+    if len(vectors) < 5:
+        raise InputError(f"t-SNE needs five vectors or more, found {len(vectors)}; use PCA")
+    start = project_pca(vectors).points
+    spread = start[:, 0].std()
+    if spread < 1e-9:  # all vectors are the same: layer 0 of one word
+        return Projection(start, None)
+    tsne = TSNE(
+        perplexity=min(30.0, (len(vectors) - 1) / 3),
+        neighbors="exact" if len(vectors) < 1000 else "approx",
+        initialization=start / spread * 1e-4,
+        random_state=seed,
+    )
+    with native_threads(1):
+        points = tsne.fit(vectors.astype(np.float64))
+    return Projection(np.asarray(points, np.float64), None)
+
+
+def write_projector(
+    folder: Path, occurrences: Sequence[Occurrence], vectors: Vectors, groups: Groups
+) -> None:
+    """Write the occurrences for TensorBoard's projector: `tensorboard --logdir FOLDER`.
+
+    vectors.tsv has a line for each, metadata.tsv its word, group and sentence, and
+    projector_config.pbtxt names both.
+    """
+    numbers = ["\t".join(f"{number:.6g}" for number in row) for row in vectors]
+    metadata = [
+        "\t".join([occurrence.word, groups.names[number], " ".join(occurrence.words)])
+        for occurrence, number in zip(occurrences, groups.numbers, strict=True)
+    ]
+    config = 'embeddings {\n  tensor_path: "vectors.tsv"\n  metadata_path: "metadata.tsv"\n}'
+    files = {
+        "vectors.tsv": numbers,
+        "metadata.tsv": ["word\tgroup\tsentence", *metadata],
+        "projector_config.pbtxt": [config],
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be written ({error.strerror})") from None
+    for name, lines in files.items():
+        write_atomically(folder / name, "".join(f"{line}\n" for line in lines))
 
 
 def plot_similarity(
@@ -208,7 +273,7 @@ def read_training_log(run: Path) -> list[TrainingCurve]:
                     title = measure.replace("_", " ")
                     curve = curves.setdefault(measure, TrainingCurve(title, step_name))
                     curve.points.setdefault(name, []).append((step, value))
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             raise FormatError(
                 f"{path}, line {number}: not a line of a training log, expected JSON with an "
                 "update or an epoch; was the file cut short?"
@@ -258,10 +323,8 @@ def check_plot(path: Path) -> None:
     """Refuse an extension that is not .svg or .png, and any plot without matplotlib."""
     if path.suffix.lower() not in _METADATA:
         raise InputError(f"{path}: expected a file that ends in .svg or .png")
-    try:
+    with needs_extra("plots need matplotlib", "plot"):
         import matplotlib  # noqa: F401, PLC0415  an extra
-    except ImportError:
-        raise InputError("plots need matplotlib: pip install 'elmokit[plot]'") from None
 
 
 def _draw_projection(

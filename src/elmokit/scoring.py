@@ -70,6 +70,9 @@ def perplexity(
 
     No random numbers are drawn, and the training mode of the model's parts is restored: a model
     may be measured in the middle of its training.
+
+    Example:
+        elmokit.perplexity(model.pretrained, [["the", "cat", "sat"]], state="carry").forward
     """
     with _eval_mode(pretrained.model):
         return Perplexity.of(
@@ -225,10 +228,10 @@ def _score_running_text(
     with progress, scorer.session.reporting_truncated_words():
         scores = {
             direction: [
-                _in_text_order(numbers, direction)
+                numbers if direction == "forward" else np.append(numbers[-2::-1], numbers[-1])
                 for part in _score_streams(scorer, parts, direction, tokens_per_batch, progress)
                 for numbers in part
-            ]
+            ]  # in the order of the text, that of the boundary last
             for direction in scorer.directions
         }
     yield from _scores(scorer, sentences, scores)
@@ -286,10 +289,6 @@ def _score_streams(
 def _is_word(lengths: Sequence[int]) -> npt.NDArray[np.bool_]:  # (rows, steps)
     """Where rows of these lengths, padded to the longest, have a word."""
     return np.arange(max(lengths)) < np.array(lengths)[:, None]
-
-
-def _in_text_order(numbers: LogProbabilities, direction: Direction) -> LogProbabilities:
-    return numbers if direction == "forward" else np.append(numbers[-2::-1], numbers[-1])
 
 
 def _scores(

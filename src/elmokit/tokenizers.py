@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Protocol, TypeVar
 
-from elmokit.errors import ConfigError, InputError
+from elmokit.errors import ConfigError, needs_extra
 
 
 class Tokenizer(Protocol):
@@ -84,14 +84,8 @@ class MosesTokenizer:
     """
 
     def __init__(self, language: str = "en") -> None:
-        self._chunks = _ChunkTokenizer(_Sacremoses(language))
-        self._sentences = _SentenceSplitter(language)
-
-    def tokenize(self, sentence: str) -> list[str]:
-        return self._chunks.tokenize(sentence)
-
-    def split_sentences(self, text: str) -> list[str]:
-        return self._sentences.split(text)
+        self.tokenize = _ChunkTokenizer(_Sacremoses(language)).tokenize
+        self.split_sentences = _SentenceSplitter(language).split
 
 
 @register_tokenizer("spaces", "text that is tokenized already, a sentence on each line")
@@ -124,12 +118,8 @@ class JiebaTokenizer:
     """Chinese text, cut into words by jieba; a sentence ends at 。！？ or at the end of a line."""
 
     def __init__(self) -> None:
-        try:
+        with needs_extra("the tokenizer jieba needs rjieba", "jieba"):
             import rjieba  # noqa: PLC0415  reads its dictionary
-        except ImportError:
-            raise InputError(
-                "the tokenizer jieba needs rjieba: pip install 'elmokit[jieba]'"
-            ) from None
         self._cut: Callable[[str], list[str]] = rjieba.cut
 
     def tokenize(self, sentence: str) -> list[str]:
@@ -147,10 +137,8 @@ class ICUTokenizer:
     """
 
     def __init__(self) -> None:
-        try:
+        with needs_extra("the tokenizer icu needs icu4py", "icu"):
             from icu4py import breakers  # noqa: PLC0415  an extra
-        except ImportError:
-            raise InputError("the tokenizer icu needs icu4py: pip install 'elmokit[icu]'") from None
         self._words: Callable[[str, str], Iterable[str]] = breakers.WordBreaker
         self._sentences: Callable[[str, str], Iterable[str]] = breakers.SentenceBreaker
 
@@ -175,6 +163,33 @@ def _split_chinese_sentences(text: str) -> list[str]:
 def split_on_whitespace(text: str) -> list[str]:
     """The words between plain spaces and tabs."""
     return re.findall("[^ \t\r\n]+", text)
+
+
+PENN_TREEBANK_SYMBOLS = {
+    "-LRB-": "(", "-RRB-": ")", "-LSB-": "[", "-RSB-": "]", "-LCB-": "{", "-RCB-": "}",
+    "``": '"', "''": '"',
+}  # fmt: skip
+STRAIGHT_QUOTES = str.maketrans("“”„«»‘’‚´`", '"' * 5 + "'" * 5)
+
+# What treebanks write, and what Moses makes of the same text.
+_MOSES_WORDS = PENN_TREEBANK_SYMBOLS | {"—": "-", "--": "-", "…": "..."}
+_MOSES_CHARACTERS = STRAIGHT_QUOTES | {ord("–"): ord("-")}
+
+
+def respell(words: tuple[str, ...], tokenizer: str) -> tuple[str, ...]:
+    """As many words, in the spelling that a model with this tokenizer knows.
+
+    Treebanks and spaCy write do n't, which Moses splits as don 't, and have more kinds of quotes
+    and dashes. A biLM trained on text tokenized by Moses has never seen these.
+    """
+    if not tokenizer.startswith("moses"):
+        return words
+    spelled = [_MOSES_WORDS.get(word, word.translate(_MOSES_CHARACTERS)) for word in words]
+    for position, word in enumerate(spelled[1:], 1):
+        if word.lower() == "n't":
+            spelled[position - 1] += word[0]
+            spelled[position] = word[1:]
+    return tuple(spelled)
 
 
 class _Sacremoses:

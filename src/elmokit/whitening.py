@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.errors import FormatError, InputError, NumericError
+from elmokit.files import read_array
 from elmokit.pooling import Vectors, unit_vectors
 
 WhiteningMethod = Literal["zca", "top", "centre", "none"]
@@ -30,8 +31,10 @@ class Whitening:
     The vectors of a language model share a large mean, and vary most in a few directions that say
     little, so that the cosines of all pairs are alike. After whitening they are not.
 
-        whitening = Whitening.fit(vectors)
-        similarities = whitening.transform(queries) @ whitening.transform(vectors).T
+    Example:
+        vectors = model.encode(texts, layers=0, pooling="idf")
+        whitening = elmokit.Whitening.fit(vectors)
+        similarities = model.similarity(whitening.transform(vectors), whitening.transform(vectors))
     """
 
     mean: Vectors  # (dim,)
@@ -106,10 +109,7 @@ class Whitening:
     @classmethod
     def from_bytes(cls, data: bytes, name: str) -> "Whitening":
         """The whitening that `to_bytes` wrote; `name` is what messages call it."""
-        try:
-            rows = np.load(io.BytesIO(data), allow_pickle=False)
-        except (ValueError, EOFError) as error:
-            raise FormatError(f"{name}: not an array ({error}); build the index again") from None
+        rows = read_array(data, name, "build the index again")
         if rows.ndim != 2 or rows.shape[0] != rows.shape[1] + 1 or rows.dtype != np.float32:
             raise FormatError(
                 f"{name}: {rows.dtype} of shape {rows.shape}, expected float32 with one row more "

@@ -1,13 +1,16 @@
-"""Finding the occurrences of a word in text, with labels where the text has them."""
+"""The occurrences of a word in text: found, with labels where there are any; embedded; grouped."""
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.pooling import Vectors
+from elmokit.threads import native_threads
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,14 @@ class Occurrence:
         start, end = max(0, self.index - context_words), self.index + context_words + 1
         before, after = "… " * (start > 0), " …" * (end < len(self.words))
         return before + " ".join(self.words[start:end]) + after
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The names of groups, and the number of each row's group."""
+
+    names: list[str]
+    numbers: list[int]
 
 
 def find_occurrences(
@@ -74,6 +85,40 @@ def embed_occurrences(
     sentences = {occurrence.words: None for occurrence in occurrences}
     arrays = dict(zip(sentences, embedder.embed(map(list, sentences)), strict=True))
     return np.stack([arrays[o.words][:, o.index] for o in occurrences], 1)
+
+
+def group_occurrences(
+    occurrences: Sequence[Occurrence], vectors: Vectors, *, clusters: int, seed: int = 0
+) -> Groups:
+    """Occurrences by their labels; without labels, by k-means of their vectors, (rows, dim)."""
+    if occurrences[0].label is not None:
+        names = sorted({occurrence.label or "" for occurrence in occurrences})
+        return Groups(names, [names.index(occurrence.label or "") for occurrence in occurrences])
+    numbers = cluster(vectors, clusters=min(clusters, len(occurrences)), seed=seed).tolist()
+    return Groups([f"cluster {n + 1}" for n in range(max(numbers) + 1)], numbers)
+
+
+def cluster(
+    vectors: Vectors, *, clusters: int, seed: int = 0
+) -> npt.NDArray[np.int64]:  # (rows, dim) -> (rows,)
+    """The k-means cluster of each vector, numbered in order of appearance."""
+    if not 1 <= clusters <= len(vectors):
+        raise InputError(
+            f"clusters is {clusters}, expected 1 to {len(vectors)}, the number of vectors"
+        )
+    try:
+        from sklearn.cluster import KMeans  # noqa: PLC0415  an extra
+        from sklearn.exceptions import ConvergenceWarning  # noqa: PLC0415
+    except ImportError:
+        raise InputError(
+            "clusters need scikit-learn: pip install scikit-learn, or label the texts"
+        ) from None
+    kmeans = KMeans(clusters, n_init=8, random_state=seed)
+    with warnings.catch_warnings(), native_threads(1):
+        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct vectors than clusters
+        labels = kmeans.fit_predict(vectors.astype(np.float64))
+    order: dict[int, int] = {}
+    return np.array([order.setdefault(int(label), len(order)) for label in labels], np.int64)
 
 
 def _labelled_lines(lines: Iterable[str], name: str) -> Iterator[tuple[str | None, str]]:

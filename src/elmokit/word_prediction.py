@@ -109,13 +109,11 @@ def fill_text(
     return predictions
 
 
-def fill(
-    scorer: Scorer, sentence: Sequence[str], *, k: int = 10, tried: int = TRIED
-) -> list[list[Prediction]]:
+def fill(scorer: Scorer, sentence: Sequence[str], *, k: int = 10) -> list[list[Prediction]]:
     """For each word `___` of a sentence, the k words that fit best.
 
     Both LSTMs give each word a probability in the gap, one from the left and one from the right.
-    The words with the largest products (`tried`, or k if that is more) are put in, and the whole
+    The words with the largest products (50, or k if that is more) are put in, and the whole
     sentence is scored, which also counts how they are spelled and what follows them. The
     probability of a word is its share among the sentences tried, by the geometric mean of both
     directions. A model of one direction uses that one.
@@ -133,7 +131,7 @@ def fill(
     for _ in range(ROUNDS):
         before = list(filled)
         for gap in gaps:
-            predictions[gap] = _fill_gap(scorer, filled, gap, max(k, tried))
+            predictions[gap] = _fill_gap(scorer, filled, gap, max(k, TRIED))
             filled[gap] = predictions[gap][0].word
         if len(gaps) == 1 or filled == before:
             break
