@@ -6,7 +6,6 @@ The sources are Markdown pages all over the repository, so that their links work
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import numpy.typing as npt
@@ -140,7 +139,7 @@ def _check_links(app: Sphinx, exception: Exception | None) -> None:
                 logger.warning("%s: the link %s leads nowhere", path.relative_to(app.outdir), link)
 
 
-def _leads_somewhere(path: Path, link: str, pages: dict[Path, Any]) -> bool:
+def _leads_somewhere(path: Path, link: str, pages: dict[Path, _Page]) -> bool:
     if "://" in link or link.startswith(("mailto:", "data:", "javascript:")):
         return True
     name, _, anchor = unquote(link).partition("#")

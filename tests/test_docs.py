@@ -23,8 +23,9 @@ pytestmark = pytest.mark.full
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 PAGES_WITH_CODE = [
-    "README.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md", "docs/tasks.md",
-    "docs/serve.md", "docs/languages.md", "docs/models.md", "docs/integrations.md",
+    "README.md", "docs/index.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md",
+    "docs/tasks.md", "docs/serve.md", "docs/languages.md", "docs/models.md",
+    "docs/integrations.md",
 ]  # fmt: skip
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
