@@ -55,6 +55,7 @@ THIRD_PARTIES = {
     "psycopg": {"search"},
     "sacremoses": {"tokenizers"},
     "safetensors": {"formats"},
+    "snowballstemmer": {"search"},
     "sklearn": {"word_occurrences", "integrations"},
     "spacy": {"integrations"},
     "sqlite3": {"search"},

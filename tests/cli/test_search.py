@@ -1,7 +1,9 @@
 """Commands that search and draw."""
 
 import json
+import sqlite3
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -43,13 +45,40 @@ def search(elmo, built, model_folder):
 
 
 def test_search_prints_file_line_and_text(search):
-    first, second = succeeded(search("She was late.", "-k", "2")).splitlines()
+    first, second = succeeded(search("She was late.", "-k", "2", "--mode", "semantic")).splitlines()
     assert first.endswith("  2  text.txt:1  She was late.")
     assert float(first.split()[0]) == pytest.approx(1, abs=2e-3)
     assert "text.txt:" in second
     hit = json.loads(succeeded(search("银行 play", "-k", "1", "--json")))
     assert hit["text"] == "银行 play"
     assert (hit["line"], hit["start"], hit["end"]) == (3, 0, 7)
+    assert hit["bm25"] > 0 < hit["word_match"]
+
+
+def test_a_search_has_modes_and_is_limited_to_files(elmo, search, model_folder):
+    assert succeeded(search("early", "--mode", "lexical")) == ""
+    assert "She was late." in succeeded(search("LATE", "--mode", "lexical"))
+    assert len(succeeded(search("nothing alike")).splitlines()) == 4  # hybrid
+    failed(search("late", "--mode", "bm25"), "'bm25' is not one of", 2)
+    failed(search("late", "--mode", "lexical", "--word", "late"), "--mode lexical was given", 2)
+    succeeded(elmo("index", "add", "index", "new.txt", "-m", model_folder))
+    output = succeeded(search("late", "--file", "new.*"))
+    assert [line.split("  ")[2] for line in output.splitlines()] == ["new.txt:1"]
+    failed(search("late", "--file", "*.pdf"), "no file of the index matches *.pdf")
+
+
+def test_an_index_of_0_2_is_upgraded(elmo, search, model_folder):
+    with closing(sqlite3.connect("index/passages.sqlite")) as connection:
+        connection.execute("DROP TABLE passage_terms")
+        connection.execute("DROP TABLE lexical_part")
+    output, told, code = search("late")
+    assert (len(output.splitlines()), code) == (4, 0)
+    assert "has no lexical part, so only meaning counts; add it: elmo index upgrade index" in told
+    failed(search("late", "--mode", "lexical"), "no lexical part for mode 'lexical'")
+    assert "no lexical part" in succeeded(elmo("index", "info", "index"))
+    _, told, code = elmo("index", "upgrade", "index", "-m", model_folder)
+    assert (told, code) == ("index: 4 passages can be searched by words, too\n", 0)
+    assert "She was late." in succeeded(search("LATE", "--mode", "lexical"))
 
 
 def test_an_index_says_how_it_was_built(elmo, built, model_folder):

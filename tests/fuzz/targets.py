@@ -354,7 +354,7 @@ def _model(folder):
 
 @target("index", make=_make_index)
 def _read_index(folder):
-    elmokit.search.index.read_index_info(folder)
+    elmokit.search.read_index_info(folder)
     with Index.open(folder, _model(folder)) as index:
         index.search("a cat", k=3)
 

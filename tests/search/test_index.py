@@ -8,7 +8,7 @@ import pytest
 
 import elmokit
 from elmokit.errors import InputError, OutputError
-from elmokit.search.index import Index, read_index_info
+from elmokit.search import Index, read_index_info
 from random_models import make_folder
 
 LINES = [
@@ -43,27 +43,29 @@ def texts_of(hits):
 
 
 def test_a_passage_is_nearest_to_itself(index):
-    hits = index.search("The children play in the street.", k=3)
+    hits = index.search("The children play in the street.", k=3, mode="semantic")
     assert len(hits) == 3
     assert hits[0].score == pytest.approx(1, abs=2e-3)
     passage = hits[0].passage
     assert (passage.line, passage.start, passage.end) == (2, 0, len(LINES[1]))
-    assert [*json.loads(json.dumps(hits[0].to_dict()))][:3] == ["score", "id", "file"]
+    names = ["score", "cosine", "bm25", "word_match", "id", "file"]
+    assert [*json.loads(json.dumps(hits[0].to_dict()))][:6] == names
 
 
 @pytest.mark.parametrize("layers", ["mean", "top", "concat", 0])
 @pytest.mark.parametrize("way", ["zca", "none"])
 def test_search_agrees_with_brute_force_over_encode(model, text, location, layers, way):
     with Index.build(
-        location("i"), [str(text)], model, unit="paragraphs", layers=layers, whitening=way
-    ) as index:
+        location("i"), [str(text)], model, unit="paragraphs", vector_per="passage", layers=layers,
+        whitening=way,
+    ) as index:  # fmt: skip
         vectors = model.encode([*LINES, "a violin"], layers=layers)
         if way == "none":
             changed = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         else:
             changed = index.whitening.transform(vectors)
         cosines = changed[:-1] @ changed[-1]
-        hits = index.search("a violin", k=10)
+        hits = index.search("a violin", k=10, mode="semantic")
         assert [hit.passage.line - 1 for hit in hits] == np.argsort(-cosines).tolist()
         np.testing.assert_allclose([hit.score for hit in hits], -np.sort(-cosines), atol=5e-3)
 

@@ -40,7 +40,7 @@ def test_a_model_with_another_start_state_is_refused(model_folder, text, tmp_pat
     Index.build(tmp_path / "index", [text], model).close()
     with Index.open(tmp_path / "index", model) as index:
         assert index.config.state == state
-        assert index.search("It rained.", k=1)[0].score == pytest.approx(1, abs=2e-3)
+        assert index.search("It rained.", k=1)[0].cosine == pytest.approx(1, abs=2e-3)
     with pytest.raises(
         InputError, match=f"index: built with state '{state}', .* load it with '{state}"
     ):

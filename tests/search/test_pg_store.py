@@ -15,11 +15,12 @@ import pytest
 
 import elmokit
 from elmokit.errors import FormatError, InputError, OutputError, ServiceError
-from elmokit.search.index import Index, read_index_info
+from elmokit.search import Index, read_index_info
 from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
+from elmokit.search.pg_builder import PostgresBuilder
 from elmokit.search.pg_connection import PostgresAddress
-from elmokit.search.pg_store import PostgresBuilder, PostgresStore
+from elmokit.search.pg_store import PostgresStore
 from elmokit.search.store import Counts
 from elmokit.whitening import Whitening
 
@@ -232,7 +233,7 @@ def test_a_graph_finds_nearly_what_exact_search_finds(postgres):
                 passages = [Passage("f", n, 0, 1, str(n), ()) for n in range(start, start + 500)]
                 half = stored[start : start + 500].astype(np.float16)
                 builder.add_part(passages, [VectorSource(n) for n in range(500)], half)
-            builder.finish(config, Whitening.fit_batches([], dim=16, method="none"))
+            builder.finish(config, Whitening.fit_batches([], dim=16, method="none"), None)
         store = PostgresStore.open(url)
         nearest[kind] = [
             [hit.passage.line for hit in store.nearest(query, 10)] for query in queries
@@ -251,7 +252,7 @@ def test_a_graph_finds_nearly_what_exact_search_finds(postgres):
 
 WORK = """
 import sys, torch, elmokit
-from elmokit.search.index import Index, read_index_info
+from elmokit.search import Index, read_index_info
 torch.set_num_threads(1)
 model = elmokit.load(sys.argv[1], tokenizer="spaces", tokens_per_batch=16)
 if sys.argv[2] == "build":
@@ -318,7 +319,8 @@ def test_a_killed_build_is_resumed_wherever_it_was_killed(
         assert len(resumed) == len(uninterrupted) == 300
         assert resumed.search("line 9 of it", k=50) == uninterrupted.search("line 9 of it", k=50)
         assert resumed.whitening.to_bytes() == uninterrupted.whitening.to_bytes()
-    assert postgres.run(tables) == [("made",), ("passages",), ("vectors",)]
+    finished = ["frequencies", "lexical_part", "made", "passages", "terms", "vectors"]
+    assert postgres.run(tables) == [(name,) for name in finished]
 
 
 def test_a_killed_add_leaves_the_index_unchanged(spaced, url, postgres, kill_when, tmp_path):

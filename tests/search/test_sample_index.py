@@ -6,8 +6,8 @@ import pytest
 from elmokit.errors import InputError
 from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
-from elmokit.search.sample_index import sample_index
-from elmokit.search.store import Counts, MemoryStore
+from elmokit.search.sample_index import MemoryStore, sample_index
+from elmokit.search.store import Counts
 from elmokit.whitening import Whitening
 
 
@@ -17,7 +17,7 @@ def index(model):
 
 
 def test_the_sample_is_searched_exactly(index):
-    hits = index.search("A bat hung upside down from the beam of the barn.", k=200)
+    hits = index.search("A bat hung upside down from the beam of the barn.", 200, mode="semantic")
     assert len(hits) == len(index) == 138
     assert hits[0].score == pytest.approx(1, abs=1e-5)
     assert (hits[0].passage.file, hits[0].passage.line) == ("sample.txt", 45)

@@ -45,8 +45,9 @@ def test_the_tokens_of_a_search_are_counted(start_service, language_model, tmp_p
         assert [len(result["words"]) for result in results] == [4, 8, 50]
         assert results[0]["highlighted"]
         assert not results[2]["highlighted"]
-    # Each query is read alone, then with the two passages that are not too long, and their marks.
-    assert service.metric("elmokit_tokens_total") - before == 3 * (6 + 6 + 10 + 6)
+    # Each query is read alone; then the 8 words of all passages; then the query with the two
+    # passages that are not too long, and their marks.
+    assert service.metric("elmokit_tokens_total") - before == 3 * (6 + 8 + 6 + 10 + 6)
 
 
 def test_a_database_that_is_gone_is_503_until_it_is_back(
@@ -101,10 +102,46 @@ def test_a_result_has_all_that_the_index_stores(start_service, language_model, t
         (result,) = service.get_json("/search", {"query": "A painter painted.", "k": 1})["results"]
     file = str(tmp_path / "text.txt")
     assert result == {
-        "id": 2, "score": pytest.approx(1, abs=1e-3), "text": "A painter painted.",
-        "words": ["A", "painter", "painted", "."], "highlighted": [1, 2],
+        "id": 2, "score": pytest.approx(1, abs=1e-3), "cosine": pytest.approx(1, abs=1e-3),
+        "bm25": pytest.approx(1), "word_match": pytest.approx(1), "text": "A painter painted.",
+        "words": ["A", "painter", "painted", "."], "highlighted": [1, 2], "near": [],
         "file": file, "line": 1, "start": 13, "end": 31,
     }  # fmt: skip
+
+
+def test_the_mode_and_the_files_of_a_search_are_chosen(start_service, language_model, tmp_path):
+    for name, text in (("a", "A bank lent money."), ("b", "Banks of a river.\nTwo owls.")):
+        (tmp_path / f"{name}.txt").write_text(f"{text}\n")
+    files = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+    with Index.build(tmp_path / "i", files, language_model) as index:
+        service = start_service(language_model, index=index)
+        client = Client(service.url)
+        for mode in ("hybrid", "semantic", "lexical"):
+            response = service.get_json("/search", {"query": "the bank", "mode": mode})
+            assert response["mode"] == mode
+            expected = index.search("the bank", mode=mode)
+            found = client.search("the bank", mode=mode)
+            assert [result.id for result in found] == [hit.passage.id for hit in expected]
+            (one,) = client.search("the bank", mode=mode, files="*a.txt")
+            assert one.text == "A bank lent money."
+            assert {*one.highlighted} - {*one.near} == {1}
+        assert [result.text for result in client.search("banks", mode="lexical")] == [
+            "A bank lent money.", "Banks of a river.",
+        ]  # fmt: skip
+        status, message = service.get_error("/search", {"query": "a", "files": ["*.pdf"]})
+        assert (status, "no file of the index matches *.pdf" in message) == (422, True)
+        status, message = service.get_error("/search", {"query": "a", "mode": "bm25"})
+        assert (status, "mode is 'bm25'" in message) == (422, True)
+        assert service.get_json("/info")["search_modes"] == ["hybrid", "semantic", "lexical"]
+
+
+def test_an_index_without_lexical_part_is_searched_by_meaning(word_index_service):
+    service, _ = word_index_service
+    assert service.get_json("/info")["search_modes"] == ["semantic"]
+    body = {"query": "a bank", "word": "bank"}
+    assert service.get_json("/search", body)["mode"] == "semantic"
+    status, message = service.get_error("/search", body | {"mode": "hybrid"})
+    assert (status, "expected 'semantic' or none" in message) == (422, True)
 
 
 @pytest.fixture
@@ -174,10 +211,10 @@ def test_a_search_that_hangs_blocks_no_other_request(start_service, language_mod
         def __getattr__(self, name):
             return getattr(self._store, name)
 
-        def nearest(self, query, k):
+        def nearest(self, query, k, files):
             hanging.set()
             assert release.wait(20)
-            return self._store.nearest(query, k)
+            return self._store.nearest(query, k, files)
 
     index = sample_index(language_model)
     index.store = Hanging(index.store)

@@ -32,6 +32,7 @@ from elmokit.cli.options import (
 )
 from elmokit.cli.tasks import FOLDERS, draw_layer_weights, read_layer_weights
 from elmokit.errors import InputError
+from elmokit.search import MODES
 from elmokit.whitening import WHITENING_METHODS, WhiteningMethod
 
 _LOCATION = argument("INDEX", "The folder of an index, or its PostgreSQL URL.")
@@ -68,6 +69,10 @@ def build(
         names=["mean", "top", "concat"],
         show_default="0, and mean with --words",
     ),
+    vector_per: Literal["sentence", "passage"] = option(
+        "With --paragraphs: a vector for each sentence of a line, or only one for all of it.",
+        "sentence",
+    ),
     pooling: PoolingName | None = pooling_option(
         "How the vectors of words become one vector",
         show_default="idf, where the model has a vocabulary",
@@ -80,8 +85,14 @@ def build(
         "of vectors.",
         "auto",
     ),
+    stemmer: str | None = option(
+        "How the endings of words are ignored: a language of Snowball's stemmers, such as "
+        "english, or none.",
+        metavar="NAME",
+        show_default="by the language of the model's tokenizer",
+    ),
 ) -> None:
-    """Build an index of text to search by meaning.
+    """Build an index of text to search by words and by meaning.
 
     If it is interrupted, run the same command again to go on.
 
@@ -105,6 +116,8 @@ def build(
         pooling=pooling,
         whitening=whitening,
         kind=kind,
+        vector_per=vector_per,
+        stemmer=stemmer,
     ) as built:
         counts = built.store.counts()
         tell(
@@ -150,15 +163,39 @@ def delete(
         tell(f"{opened.name}: {counted(len(deleted), 'passage')} deleted, {len(opened):,} in all")
 
 
+@resumable("nothing was changed; run the same command again")
+@takes_model()
+def upgrade(
+    load: Load,
+    location: str = _LOCATION,
+    stemmer: str | None = option(
+        "How the endings of words are ignored: a language of Snowball's stemmers, such as "
+        "english, or none.",
+        metavar="NAME",
+        show_default="by the language of the model's tokenizer",
+    ),
+) -> None:
+    """Make the lexical part of an index anew, which earlier versions did not make.
+
+    Example: elmo index upgrade wiki.index
+    """
+    with _index().open(location, load()) as opened:
+        opened.upgrade(stemmer=stemmer)
+        tell(f"{opened.name}: {counted(len(opened), 'passage')} can be searched by words, too")
+
+
 def info(location: str = _LOCATION, as_json: bool = AS_JSON) -> None:
     """Show what an index holds, and how and with which model it was built.
 
     Example: elmo index info wiki.index
     """
-    from elmokit.search.index import read_index_info  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.search.store import read_index_info  # noqa: PLC0415  (torch takes seconds)
 
     summary = read_index_info(location)
-    config = ("unit", "layers", "pooling", "whitening", "kind", "tokenizer", "state", "model")
+    config = (
+        "unit", "vector_per", "layers", "pooling", "whitening", "kind", "tokenizer", "state",
+        "model",
+    )  # fmt: skip
     facts = {
         "passages": summary.passages,
         "vectors": summary.vectors,
@@ -166,6 +203,7 @@ def info(location: str = _LOCATION, as_json: bool = AS_JSON) -> None:
         "bytes": summary.size_bytes,
         "dim": summary.dim,
         **{name: getattr(summary.config, name) for name in config},
+        "stemmer": summary.stemmer or "no lexical part",
     }
     print_facts(facts, as_json=as_json)
 
@@ -178,7 +216,7 @@ index = group(
 
     Example: elmo index build 'wiki/*.txt' --out wiki.index""",
 )
-for command in (build, add, delete, info):
+for command in (build, add, delete, upgrade, info):
     add_command(index, command)
 
 
@@ -188,22 +226,36 @@ def search(
     location: str = _LOCATION,
     query: str = argument("QUERY", "The text to search for."),
     k: int = option("How many results to print.", 10, "-k", min=1),
+    mode: Literal["hybrid", "semantic", "lexical"] | None = option(
+        f"What counts: {listed(MODES)}.", show_default="hybrid, if the index has a lexical part"
+    ),
+    file: list[str] | None = option(
+        "Search only files of this name, or that match this quoted glob; may be repeated.",
+        metavar="GLOB",
+    ),
     word: str | None = option("Find occurrences of this word used as it is in QUERY."),
     any_word: bool = option("With --word: find other words used alike, too.", False, "--any"),
     as_json: bool = option("Print a line of JSON for each result.", False, "--json"),
 ) -> None:
-    """Search an index for what is nearest in meaning; print cosine, id, file and line, and text.
+    """Search an index; print score, id, file and line, and text of what matches best.
 
-    Example: elmo search words.index --word play "He will play the violin."
+    Example: elmo search wiki.index "painters of the sea" --file 'art/*.txt'
     """
     if any_word and word is None:
         raise typer.BadParameter("--any was given without --word")
+    if word is not None and mode not in (None, "semantic"):
+        raise typer.BadParameter(f"--mode {mode} was given with --word, expected semantic")
     check_utf8(query, word or "")
     with _index().open(location, load()) as opened:
         if word is None:
-            hits = opened.search(query, k=k)
+            if mode is None and opened.mode == "semantic" and opened.config.unit != "words":
+                tell(
+                    f"{opened.name} has no lexical part, so only meaning counts; add it: "
+                    f"elmo index upgrade {opened.name}"
+                )
+            hits = opened.search(query, k=k, mode=mode, files=file or ())
         else:
-            hits = opened.search_word(word, query, k=k, any_word=any_word)
+            hits = opened.search_word(word, query, k=k, any_word=any_word, files=file or ())
     for hit in hits:
         if as_json:
             typer.echo(json.dumps(hit.to_dict(), ensure_ascii=False))

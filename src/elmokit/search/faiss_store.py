@@ -1,7 +1,7 @@
 """An index in a folder: passages in SQLite, vectors in FAISS; and the builder of one."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +14,19 @@ from elmokit.atomic import DirectoryLock, ResumableDirectory, write_atomically
 from elmokit.errors import FormatError, OutputError
 from elmokit.pooling import Vectors
 from elmokit.search.faiss_vectors import FaissVectors, choose_kind, load_faiss, sample_rows
+from elmokit.search.lexical import LexicalPart, TermStatistics
 from elmokit.search.passage_metadata import PassageMetadata
-from elmokit.search.passage_vectors import IndexConfig, current_settings
+from elmokit.search.passage_vectors import IndexConfig, current_manifest
 from elmokit.search.passages import Passage, VectorSource
-from elmokit.search.store import BuildProgress, Counts, HalfVectors, Hit, no_index_error
+from elmokit.search.store import (
+    BuildProgress,
+    Counts,
+    Files,
+    HalfVectors,
+    Hit,
+    PassageRef,
+    no_index_error,
+)
 from elmokit.whitening import Whitening
 
 _CONFIG, _METADATA = "index.json", "passages.sqlite"
@@ -72,22 +81,36 @@ class FaissStore:
     def size_bytes(self) -> int:
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
 
-    def nearest(self, query: Vectors, k: int) -> list[Hit]:
+    def nearest(self, query: Vectors, k: int, files: Files = None) -> list[Hit]:
         self._refresh()
+        if files is not None:
+            return self._nearest_of(self._metadata.vectors_of_files(files), query, k)
         scores, ids = self._vectors.search(query[None], k)
         filled = ids[0] >= 0
         return self._hits(ids[0][filled].tolist(), scores[0][filled])
 
-    def nearest_occurrences(self, word: str, query: Vectors, k: int) -> list[Hit]:
+    def nearest_occurrences(
+        self, word: str, query: Vectors, k: int, files: Files = None
+    ) -> list[Hit]:
         self._refresh()
-        ids = [id_ for id_ in self._metadata.occurrences_of(word) if id_ in self._vectors]
-        if not ids:
-            return []
-        starts = range(0, len(ids), _VECTORS_PER_CHUNK)
-        chunks = (ids[start : start + _VECTORS_PER_CHUNK] for start in starts)
-        cosines = np.concatenate([self._vectors.vectors(chunk) @ query for chunk in chunks])
-        best = np.argsort(-cosines, kind="stable")[:k]
-        return self._hits([ids[n] for n in best], cosines[best])
+        ids = self._metadata.occurrences_of(word)
+        if files is not None:
+            wanted = set(self._metadata.vectors_of_files(files))
+            ids = [id_ for id_ in ids if id_ in wanted]
+        return self._nearest_of(ids, query, k)
+
+    def cosines(self, query: Vectors, passages: Sequence[int]) -> dict[int, float]:
+        self._refresh()
+        listed = self._metadata.vectors_of(passages)
+        pairs = [(id_, passage) for id_, passage in listed if id_ in self._vectors]
+        best = dict[int, float]()
+        cosines = self._cosines([id_ for id_, _ in pairs], query)
+        for (_, passage), cosine in zip(pairs, cosines.tolist(), strict=True):
+            best[passage] = max(cosine, best.get(passage, cosine))
+        return best
+
+    def files(self) -> list[str]:
+        return self._metadata.files()
 
     def passages_of(self, file: str) -> list[int]:
         return self._metadata.passages_of(file)
@@ -124,6 +147,24 @@ class FaissStore:
     def close(self) -> None:
         self._metadata.close()
 
+    @property
+    def lexical_part(self) -> LexicalPart | None:
+        return self._metadata.lexical_part()
+
+    def term_statistics(self, terms: Iterable[str]) -> TermStatistics:
+        return self._metadata.term_statistics(terms)
+
+    def best_by_terms(
+        self, weights: Mapping[str, float], k: int, files: Files = None
+    ) -> list[PassageRef]:
+        return self._metadata.best_by_terms(weights, k, files)
+
+    def sample_texts(self, limit: int) -> list[str]:
+        return self._metadata.sample_texts(limit)
+
+    def make_lexical_part(self, part: LexicalPart) -> None:
+        self._metadata.make_terms(part, self.config.words)
+
     def _refresh(self) -> None:
         """Read the vectors if the metadata has changed since they were read."""
         version = self._metadata.version()
@@ -151,10 +192,23 @@ class FaissStore:
         self._metadata.commit()
         self._vectors.delete(deleted_vectors)
 
+    def _nearest_of(self, ids: Sequence[int], query: Vectors, k: int) -> list[Hit]:
+        """The nearest of some vectors, compared with each of them."""
+        ids = [id_ for id_ in ids if id_ in self._vectors]
+        cosines = self._cosines(ids, query)
+        best = np.argsort(-cosines, kind="stable")[:k]
+        return self._hits([ids[n] for n in best], cosines[best])
+
+    def _cosines(self, ids: Sequence[int], query: Vectors) -> Vectors:  # -> (ids,)
+        starts = range(0, len(ids), _VECTORS_PER_CHUNK)
+        chunks = (ids[start : start + _VECTORS_PER_CHUNK] for start in starts)
+        cosines = [self._vectors.vectors(chunk) @ query for chunk in chunks]
+        return np.concatenate([np.zeros(0, np.float32), *cosines])
+
     def _hits(self, ids: Sequence[int], scores: Vectors) -> list[Hit]:
         refs = self._metadata.passage_refs(ids)  # without those that another process has deleted
         pairs = zip(ids, scores, strict=True)
-        return [Hit(float(score), refs[id_]) for id_, score in pairs if id_ in refs]
+        return [Hit.by_cosine(score, refs[id_]) for id_, score in pairs if id_ in refs]
 
 
 class FaissBuilder:
@@ -179,7 +233,7 @@ class FaissBuilder:
             )
         _update_manifest(folder / _MANIFEST)
         with _build_directory(folder, manifest) as directory:
-            metadata = PassageMetadata.create(folder / _METADATA)
+            metadata = PassageMetadata.create(folder / _METADATA, stemmer=manifest.get("stemmer"))
             try:
                 yield cls(directory, metadata)
             finally:
@@ -202,7 +256,15 @@ class FaissBuilder:
         for path in self._directory.parts():
             yield np.load(path, allow_pickle=False)
 
-    def finish(self, config: IndexConfig, whitening: Whitening) -> None:
+    def sample_texts(self, limit: int) -> list[str]:
+        return self._metadata.sample_texts(limit)
+
+    def finish(
+        self, config: IndexConfig, whitening: Whitening, lexical_part: LexicalPart | None
+    ) -> None:
+        if lexical_part is not None:
+            self._metadata.finish_terms(lexical_part.word_whitening, config.words)
+            self._metadata.commit()
         write_atomically(self.folder / _WHITENING, whitening.to_bytes())
         vectors = self._whitened_vectors(config, whitening)
         vectors.save()
@@ -232,12 +294,12 @@ def _lock(folder: Path) -> DirectoryLock:
 
 
 def _update_manifest(path: Path) -> None:
-    """Give the manifest of a build that 0.1 started the names of today."""
+    """Bring the manifest of a build that an earlier version started up to date."""
     # A damaged one is refused by who reads it.
     with suppress(FileNotFoundError, ValueError, RecursionError):
         stored = json.loads(path.read_text("utf-8"))
-        if isinstance(stored, dict) and "recipe" in stored:
-            write_atomically(path, json.dumps(current_settings(stored), indent=1))
+        if isinstance(stored, dict) and (current := current_manifest(stored)) != stored:
+            write_atomically(path, json.dumps(current, indent=1))
 
 
 def _build_directory(

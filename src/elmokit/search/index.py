@@ -1,39 +1,50 @@
 """The search index: build, open, search, add to and delete from an index of embedded text."""
 
-from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import islice
+from dataclasses import replace
+from fnmatch import fnmatchcase
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Literal, cast
-
-import numpy as np
 
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError
 from elmokit.files import TextFile, find_files
-from elmokit.inference_session import LayerSelection
-from elmokit.pooling import Vectors
-from elmokit.progress import Progress
+from elmokit.pooling import Vectors, is_word
+from elmokit.search import MODES, Mode
+from elmokit.search.index_build import build_index, sample_lexical_part
+from elmokit.search.lexical import NO_STEMMER, LexicalPart, get_stemmer, is_content_word
 from elmokit.search.passage_vectors import (
     IndexConfig,
     Kind,
     Layers,
+    VectorPer,
+    choose_stemmer,
     embed_passages,
     start_state,
 )
 from elmokit.search.passages import Passage, Unit, group_passages, read_passages
-from elmokit.search.store import Hit, IndexBuilder, Store, open_builder, open_store
-from elmokit.whitening import Whitening, WhiteningMethod
+from elmokit.search.ranking import (
+    Candidate,
+    Candidates,
+    Query,
+    WordVectors,
+    num_candidates,
+    rank_by_all,
+    rank_by_cosine,
+    rank_by_terms,
+)
+from elmokit.search.store import Files, Hit, Store, open_store
+from elmokit.whitening import WhiteningMethod
 
 _LARGEST_ID = 2**63 - 1  # in SQLite and PostgreSQL
 
-# Whitened, fewer vectors are about as far from each other as they can be, whatever they say.
-_FEWEST_VECTORS_TO_WHITEN = 4
+# The rarest of the query's terms find candidates; all of them count in the scores.
+_MAX_TERMS_TO_FIND = 64
 
 
 class Index:
-    """Passages of text, or words in them, that are searched by the vectors of a model.
+    """Passages of text that are searched by their words and by the vectors of a model.
 
     Example:
         with Index.build("wiki.index", ["wiki/*.txt"], model) as index:
@@ -50,6 +61,9 @@ class Index:
             )
         self.store, self.embedder = store, embedder
         self.name, self.config, self.whitening = store.name, store.config, store.whitening
+        vocabulary = embedder.pretrained.vocabulary
+        self.is_content_word = lru_cache(2**16)(partial(is_content_word, vocabulary=vocabulary))
+        self._use_lexical_part(store.lexical_part)
 
     @classmethod
     def build(
@@ -63,15 +77,20 @@ class Index:
         pooling: str | None = None,
         whitening: WhiteningMethod = "zca",
         kind: Kind | Literal["auto"] = "auto",
+        vector_per: VectorPer = "sentence",
+        stemmer: str | None = None,
         show_progress_bar: bool | None = None,
     ) -> "Index":
         """Build an index in a new folder or at a PostgreSQL URL; repeat the call to resume it.
 
-        `unit` is what gets a vector: sentences, paragraphs (lines) or words in context. By default
-        a passage has the mean of its words' vectors in layer 0, weighted by IDF if the model has a
-        vocabulary, which found more than anything else that was tried (docs/search.md); a word has
-        the mean of all layers. `kind` is the FAISS index: exact, a graph, or cells. Fewer than
-        four vectors are not whitened.
+        `unit` is what is found: sentences, paragraphs (lines) or words in context. A vector is the
+        mean of its words' vectors in layer 0, weighted by IDF if the model has a vocabulary, which
+        found more than anything else that was tried (docs/search.md); a word has the mean of all
+        layers. A paragraph has a vector for each sentence (`vector_per`), or only one. `kind` is
+        the FAISS index: exact, a graph, or cells. Fewer than four vectors are not whitened.
+
+        `stemmer` is one of Snowball's, "english", or "none"; by default that of the language of
+        the model's tokenizer.
 
         Each part of the text is stored when it is embedded: a repeated call embeds only what is
         missing, and ends with the same numbers.
@@ -93,25 +112,16 @@ class Index:
             whitening=whitening,
             kind=kind,
             state=start_state(embedder),
+            vector_per=vector_per if unit == "paragraphs" else "passage",
         )
-        config.check_model(embedder, str(location))
-        LayerSelection.of(embedder.bilm.config, config.layers)  # refuses missing layers
-        text_files, dim = find_files(files), config.dim(embedder)
-        manifest = {
-            **asdict(config),
-            "files": [*map(_describe, text_files)],
-            "precision": embedder.precision,
-        }
-        with open_builder(location, manifest, dim=dim) as builder:
-            _embed_files(builder, text_files, config, embedder, show_progress_bar)
-            if not builder.progress().vectors:
-                builder.remove()
-                names = ", ".join(file.name for file in text_files)
-                raise InputError(f"{names}: no words found, expected text to index")
-            if builder.progress().vectors < _FEWEST_VECTORS_TO_WHITEN:
-                config = replace(config, whitening="none")
-            parts = builder.parts()
-            builder.finish(config, Whitening.fit_batches(parts, dim=dim, method=config.whitening))
+        build_index(
+            location,
+            find_files(files),
+            embedder,
+            config,
+            stemmer=stemmer,
+            show_progress_bar=show_progress_bar,
+        )
         return cls.open(location, embedder)
 
     @classmethod
@@ -141,18 +151,126 @@ class Index:
     def __repr__(self) -> str:
         return f"Index({self.name!r}, {len(self):,} passages, unit={self.config.unit!r})"
 
-    def search(self, text: str, k: int = 10) -> list[Hit]:
-        """The k passages nearest to a text, best first."""
-        return self.store.nearest(self.encode(text), k)
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """How it can be searched, by default first: by meaning only without a lexical part."""
+        return ("semantic",) if self._word_vectors is None else ("hybrid", "semantic", "lexical")
+
+    @property
+    def mode(self) -> Mode:
+        """How it is searched if nothing else is asked for: hybrid, if it has a lexical part."""
+        return self.modes[0]
+
+    def search(
+        self, text: str, k: int = 10, *, mode: Mode | None = None, files: Iterable[str] = ()
+    ) -> list[Hit]:
+        """The k passages that match a text best, best first.
+
+        `mode` is "hybrid", "semantic" or "lexical" (docs/search.md says what the scores mean).
+        `files` are names or globs of the files whose passages to search.
+
+            index.search("painters of the sea", k=5, files=["art/*.txt"])
+        """
+        return self.rank(self.find(self.query(text, mode), k, self.matching_files(files)), k)
+
+    # The steps of `search`; the first and the last need the model, the others the store.
+
+    def query(self, text: str, mode: Mode | None = None) -> Query:
+        """What is to be searched for."""
+        mode = self.mode if mode is None else mode
+        if mode not in MODES:
+            raise InputError(f"mode is {mode!r}, expected one of {', '.join(MODES)}")
+        self._check_unit_for_text()
+        if mode == "semantic":
+            return Query(text, mode, self.encode(text))
+        if self._word_vectors is None:
+            raise InputError(
+                f"{self.name}: no lexical part for mode {mode!r}, or one that lacks passages; "
+                f"earlier versions build and change indexes without it: add it (elmo index upgrade "
+                f"{self.name}), or search with mode 'semantic'"
+            )
+        all_words = self.config.words(text)
+        if not all_words:
+            raise _no_word_error(text)
+        words = [word for word in all_words if is_word(word)]
+        words = [word for word in words if self.is_content_word(word)] or words
+        terms = tuple(tuple(self.terms([word])) for word in words)
+        vector = self.encode(text) if mode == "hybrid" else None
+        return Query(text, mode, vector, tuple(words), terms)
+
+    def find(self, query: Query, k: int, files: Files = None) -> Candidates:
+        """The passages among which the best k are; `files` are the names of those to search."""
+        if query.vector is not None and query.mode == "semantic":
+            nearest = self._nearest(query.vector, k, files)
+            passages = [Candidate(hit.passage, hit.score) for hit in nearest]
+            return Candidates(query, passages, None)
+        depth = num_candidates(k)
+        statistics = self.store.term_statistics(query.distinct_terms)
+        weights = {
+            term: statistics.weight(term)
+            for term in query.distinct_terms
+            if statistics.frequencies.get(term)
+        }
+        rarest = sorted(weights.items(), key=lambda pair: -pair[1])[:_MAX_TERMS_TO_FIND]
+        refs = self.store.best_by_terms(dict(rarest), depth, files)
+        found, cosines = {ref.id: ref for ref in refs}, dict[int, float]()
+        if query.vector is not None:
+            near = self._nearest(query.vector, depth, files)
+            cosines = self.store.cosines(query.vector, [*found])
+            cosines |= {hit.passage.id: hit.score for hit in near}
+            found |= {hit.passage.id: hit.passage for hit in near}
+        passages = [
+            Candidate(ref, cosines.get(id_), self.config.tokenize(ref.text))
+            for id_, ref in found.items()
+        ]
+        return Candidates(query, passages, statistics)
+
+    def rank(self, candidates: Candidates, k: int) -> list[Hit]:
+        """The best k of them."""
+        if candidates.query.mode == "semantic":
+            return rank_by_cosine(candidates, k)
+        assert self._stemmer is not None
+        if candidates.query.mode == "lexical":
+            return rank_by_terms(candidates, k, self._stemmer)
+        assert self._word_vectors is not None
+        return rank_by_all(candidates, k, self._stemmer, self._word_vectors, self.is_content_word)
+
+    def terms(self, words: Iterable[str]) -> list[str]:
+        """The terms of words in the lexical part; without it, the words in lower case."""
+        return self._stemmer.terms(words)
+
+    def matching_files(self, globs: Iterable[str]) -> Files:
+        """The names of the files that match one of the globs; None, for all, if there are none."""
+        globs = [globs] if isinstance(globs, str) else [*globs]
+        if not globs:
+            return None
+        names = [TextFile(glob).name for glob in globs]
+        files = [f for f in self.store.files() if any(f == n or fnmatchcase(f, n) for n in names)]
+        if not files:
+            raise InputError(f"{self.name}: no file of the index matches {', '.join(names)}")
+        return files
 
     def search_word(
-        self, word: str, sentence: str, k: int = 10, *, any_word: bool = False
+        self,
+        word: str,
+        sentence: str,
+        k: int = 10,
+        *,
+        any_word: bool = False,
+        files: Iterable[str] = (),
     ) -> list[Hit]:
         """The k occurrences of a word used most like it is in a sentence; or of any word."""
         query = self.encode_word(word, sentence)
-        if any_word:
-            return self.store.nearest(query, k)
-        hits = self.store.nearest_occurrences(word, query, k)
+        names = self.matching_files(files)
+        return self.nearest_occurrences(None if any_word else word, query, k, names)
+
+    def nearest_occurrences(
+        self, word: str | None, query: Vectors, k: int, files: Files = None
+    ) -> list[Hit]:
+        """The k occurrences of a word that are nearest to a vector; or of any word."""
+        if word is None:
+            return self.store.nearest(query, k, files)
+        hits = self.store.nearest_occurrences(word, query, k, files)
         if not hits:
             raise InputError(f"{self.name}: {word!r} does not occur in the index")
         return hits
@@ -192,18 +310,26 @@ class Index:
             raise InputError(f"{self.name}: no passage of {name} is in the index")
         return ids
 
-    def encode(self, text: str) -> Vectors:  # (dim,)
-        """The whitened vector of a text, as passages have it."""
+    def upgrade(self, *, stemmer: str | None = None) -> None:
+        """Make the lexical part anew, which indexes of earlier versions do not have."""
         if self.config.unit == "words":
-            raise InputError(
-                f"{self.name}: an index of words; give a word of the text to search for "
-                "(search_word, elmo search --word)"
-            )
+            raise InputError(f"{self.name}: an index of words, which has no lexical part")
+        name = stemmer or choose_stemmer(self.config.tokenizer, self.config.unit)
+        assert name is not None
+        with self.store.changing():
+            part = sample_lexical_part(self.store, self.embedder, self.config, name)
+            self.store.make_lexical_part(part)
+        self._use_lexical_part(part)
+
+    def encode(self, text: str) -> Vectors:  # (dim,)
+        """The whitened vector of a text, as passages or their sentences have it."""
+        self._check_unit_for_text()
         sentences = tuple(map(tuple, self.config.tokenize(text)))
         if not sentences:
-            raise InputError(f"the query {text!r} has no word")
+            raise _no_word_error(text)
         passage = Passage("", 0, 0, len(text), text, sentences)
-        _, vectors = embed_passages(self.config, self.embedder, [passage])
+        whole = replace(self.config, vector_per="passage")
+        _, vectors = embed_passages(whole, self.embedder, [passage])
         (vector,) = self.whitening.transform(vectors)
         return cast(Vectors, vector)
 
@@ -225,57 +351,36 @@ class Index:
         (vector,) = self.whitening.transform(vectors[rows[:1]])
         return cast(Vectors, vector)
 
+    def _use_lexical_part(self, part: LexicalPart | None) -> None:
+        self._stemmer, self._word_vectors = get_stemmer(NO_STEMMER), None
+        if part is not None:
+            dim = self.embedder.bilm.config.projection_size
+            if len(part.word_whitening.mean) != dim:
+                raise FormatError(
+                    f"{self.name}: the lexical part has vectors of {len(part.word_whitening.mean)} "
+                    f"numbers, expected {dim}; build the index again"
+                )
+            self._stemmer = get_stemmer(part.stemmer)
+            self._word_vectors = WordVectors(self.embedder, part.word_whitening)
 
-@dataclass(frozen=True)
-class IndexInfo:
-    """What an index is: its settings, how much it holds, and what it takes on disk."""
+    def _check_unit_for_text(self) -> None:
+        if self.config.unit == "words":
+            raise InputError(
+                f"{self.name}: an index of words; give a word of the text to search for "
+                "(search_word, elmo search --word)"
+            )
 
-    name: str
-    config: IndexConfig
-    dim: int
-    passages: int
-    vectors: int
-    files: int
-    size_bytes: int
-
-
-def read_index_info(location: str | Path) -> IndexInfo:
-    """What the index in a folder or at a PostgreSQL URL is; its model is not needed."""
-    store = open_store(location)
-    try:
-        counts = store.counts()
-        return IndexInfo(
-            store.name, store.config, store.dim, counts.passages, counts.vectors, counts.files,
-            store.size_bytes(),
-        )  # fmt: skip
-    finally:
-        store.close()
-
-
-def _embed_files(
-    builder: IndexBuilder,
-    files: Sequence[TextFile],
-    config: IndexConfig,
-    embedder: Embedder,
-    show_progress_bar: bool | None,
-) -> None:
-    """Embed and store the passages that are not stored yet."""
-    done = builder.progress()
-    passages = read_passages(files, tokenizer=config.tokenizer, unit=config.unit)
-    last = deque(islice(passages, done.passages), maxlen=1)
-    if done.passages and [passage.text for passage in last] != [done.last_text]:  # of stdin, too
-        raise InputError(
-            f"{builder.name}: passage {done.passages} of the text differs from what the "
-            "interrupted build stored; give the same text, or remove what was built so far"
-        )
-    with Progress(None, unit="passages", shown=show_progress_bar, done=done.passages) as progress:
-        for group in group_passages(passages, embedder.tokens_per_batch):
-            sources, vectors = embed_passages(config, embedder, group)
-            builder.add_part(group, sources, vectors.astype(np.float16))
-            words = sum(len(passage.words) for passage in group)
-            progress.advance(len(group), words=words)
+    def _nearest(self, vector: Vectors, k: int, files: Files) -> list[Hit]:
+        """The k nearest passages, each with the cosine of its nearest vector."""
+        width = k if self.config.vector_per == "passage" else 4 * k
+        while True:
+            hits, best = self.store.nearest(vector, width, files), dict[int, Hit]()
+            for hit in hits:
+                best.setdefault(hit.passage.id, hit)
+            if len(best) >= k or len(hits) < width:
+                return [*best.values()][:k]
+            width *= 4
 
 
-def _describe(file: TextFile) -> str:
-    # A build that 0.1 started is resumed only while this stays as it is.
-    return f"{file.name}, {file.size} bytes, changed at {file.modified}"
+def _no_word_error(text: str) -> InputError:
+    return InputError(f"the query {text!r} has no word")

@@ -1,14 +1,18 @@
-"""The SQLite database of an index folder: passages, and the passage or word of each vector."""
+"""The SQLite database of an index folder: passages, their terms, and the source of each vector."""
 
+import json
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from elmokit.errors import FormatError, ServiceError
+from elmokit.errors import FormatError, InputError, ServiceError
+from elmokit.search.lexical import LexicalPart, TermStatistics
+from elmokit.search.passage_terms import PassageTerms
 from elmokit.search.passages import Passage, VectorSource
 from elmokit.search.store import Counts, PassageRef
+from elmokit.whitening import Whitening
 
 _CREATE_TABLES = """
 BEGIN;
@@ -45,13 +49,17 @@ class PassageMetadata:
         self._connection = sqlite3.connect(
             path, timeout=_LOCK_TIMEOUT_SECONDS, check_same_thread=False
         )
+        self._terms = PassageTerms(self._connection)
 
     @classmethod
-    def create(cls, path: Path) -> "PassageMetadata":
-        """A new database, or the one that is there."""
+    def create(cls, path: Path, *, stemmer: str | None) -> "PassageMetadata":
+        """A new database, or the one that is there; it has terms if a stemmer is named."""
         metadata = cls(path)
         with metadata._explaining_errors():
             metadata._connection.executescript(_CREATE_TABLES)
+            if stemmer is not None:
+                metadata._terms.create(stemmer)
+                metadata._connection.commit()
         return metadata
 
     @classmethod
@@ -87,6 +95,9 @@ class PassageMetadata:
                 ).lastrowid
                 for p in passages
             ]
+            self._terms.add(
+                (id_ or 0, passage.words) for id_, passage in zip(ids, passages, strict=True)
+            )
             rows = (
                 (id_, ids[s.passage], s.word, s.word and s.word.casefold(), s.word_index)
                 for id_, s in enumerate(sources, first)
@@ -97,6 +108,7 @@ class PassageMetadata:
         """Delete passages; return the ids of their vectors."""
         vectors = [id_ for (id_,) in self._select("SELECT id FROM vectors WHERE passage", passages)]
         with self._explaining_errors():
+            self._terms.delete(passages)
             for table, ids in (("vectors", vectors), ("passages", passages)):
                 self._connection.executemany(
                     f"DELETE FROM {table} WHERE id = ?", ((id_,) for id_ in ids)
@@ -109,6 +121,68 @@ class PassageMetadata:
 
     def passages_of(self, file: str) -> list[int]:
         return self._fetch_ids("SELECT id FROM passages WHERE file = ?", file)
+
+    def passages(self, ids: Sequence[int]) -> dict[int, PassageRef]:
+        """Passages by their ids."""
+        columns = "id, file, line, start, stop, text, NULL, NULL"  # of no word
+        rows = self._select(f"SELECT {columns} FROM passages WHERE id", ids)
+        return {row[0]: PassageRef(*row) for row in rows}
+
+    def vectors_of(self, passages: Sequence[int]) -> list[tuple[int, int]]:
+        """The ids of the vectors of passages, each with its passage's id."""
+        rows = self._select("SELECT id, passage FROM vectors WHERE passage", passages)
+        return [(id_, passage) for id_, passage in rows]
+
+    def vectors_of_files(self, files: Sequence[str]) -> list[int]:
+        """The ids of the vectors of all passages of files."""
+        passages = "SELECT id FROM passages WHERE file IN (SELECT value FROM json_each(?))"
+        query = f"SELECT id FROM vectors WHERE passage IN ({passages}) ORDER BY id"
+        return self._fetch_ids(query, json.dumps(files))
+
+    def files(self) -> list[str]:
+        """The names of the files that the passages are from."""
+        with self._explaining_errors():
+            rows = self._connection.execute("SELECT DISTINCT file FROM passages ORDER BY file")
+            return [name for (name,) in rows]
+
+    def sample_texts(self, limit: int) -> list[str]:
+        """The texts of so many passages at most, evenly from all."""
+        ids = self._fetch_ids("SELECT id FROM passages ORDER BY id")
+        some = ids[:: max(1, len(ids) // limit)][:limit]
+        return [text for (text,) in self._select("SELECT text FROM passages WHERE id", some)]
+
+    def lexical_part(self) -> LexicalPart | None:
+        """How the terms were made; None if there are none, or not of all passages."""
+        with self._explaining_errors():
+            return self._terms.part(str(self._path))
+
+    def finish_terms(self, whitening: Whitening, tokenize: Callable[[str], Sequence[str]]) -> None:
+        """Add the terms of passages that lack them, and the whitening of words."""
+        with self._explaining_errors():
+            self._terms.add((id_, tokenize(text)) for id_, text in self._terms.missing())
+            self._terms.finish(whitening)
+
+    def make_terms(self, part: LexicalPart, tokenize: Callable[[str], Sequence[str]]) -> None:
+        """Make the terms of all passages anew."""
+        with self._explaining_errors():
+            if not self._connection.in_transaction:
+                self._connection.execute("BEGIN IMMEDIATE")  # sqlite3 begins none for CREATE
+            self._terms.drop()
+            self._terms.create(part.stemmer)
+        self.finish_terms(part.word_whitening, tokenize)
+
+    def term_statistics(self, terms: Iterable[str]) -> TermStatistics:
+        with self._explaining_errors():
+            return self._terms.statistics(terms)
+
+    def best_by_terms(
+        self, terms: Iterable[str], k: int, files: Sequence[str] | None
+    ) -> list[PassageRef]:
+        """The k passages that BM25 ranks highest for the terms, best first."""
+        with self._explaining_errors():
+            ids = self._terms.best(terms, k, files)
+        found = self.passages(ids)  # without those that another process has deleted
+        return [found[id_] for id_ in ids if id_ in found]
 
     def passage_refs(self, vectors: Sequence[int]) -> dict[int, PassageRef]:
         """The passages and words of vectors, by the vectors' ids."""
@@ -164,6 +238,11 @@ class PassageMetadata:
                     f"{self._path}: another process is writing to it; try again when it has ended",
                     status=503,
                     retry_after=1,
+                ) from None
+            if "fts5" in str(error):
+                raise InputError(
+                    f"{self._path}: this Python's SQLite has no FTS5, which the lexical part of "
+                    "an index needs; use another Python, or an index in PostgreSQL"
                 ) from None
             raise FormatError(
                 f"{self._path}: SQLite cannot read it ({error}); build the index again"

@@ -12,15 +12,21 @@ from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, NumericError
 from elmokit.model_config import parse_record
 from elmokit.pooling import Vectors, get_pooling, is_word, pool_sentences
+from elmokit.search.lexical import default_stemmer
 from elmokit.search.passages import Passage, Unit, VectorSource
 from elmokit.tokenizers import get_tokenizer
 from elmokit.whitening import WhiteningMethod
 
 Kind = Literal["flat", "hnsw", "ivf"]
+VectorPer = Literal["sentence", "passage"]
 Layers = Literal["mean", "top", "concat"] | int
 StartState = Literal["zero", "warm"]
 
 _LARGEST = np.finfo(np.float16).max  # vectors are stored in float16
+
+
+# Whitened, fewer vectors are about as far from each other as they can be, whatever they say.
+FEWEST_VECTORS_TO_WHITEN = 4
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,7 @@ class IndexConfig:
     whitening: WhiteningMethod
     kind: Kind | Literal["auto"]  # "auto" only while the index is built
     state: StartState = "zero"
+    vector_per: VectorPer = "passage"  # of paragraphs: one for each of their sentences, or one
     format: Literal["elmokit-index"] = "elmokit-index"
     version: Literal[1] = 1
 
@@ -69,6 +76,10 @@ class IndexConfig:
             if (words := tokenizer.tokenize(sentence))
         ]
 
+    def words(self, text: str) -> list[str]:
+        """The words of all sentences of a text."""
+        return [word for sentence in self.tokenize(text) for word in sentence]
+
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
 
@@ -84,14 +95,27 @@ class IndexConfig:
 
 
 def current_settings(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Stored settings with the names they have now: 0.1 had others, and the config as "recipe"."""
-    settings = {**stored.get("recipe", {}), **stored}
+    """Stored settings as they are now: 0.1 had other names, and the config as "recipe"."""
+    settings = {"vector_per": "passage", **stored.get("recipe", {}), **stored}
     settings.pop("recipe", None)
     if "split" in settings:
         settings["tokenizer"] = settings.pop("split")
     if settings.get("pooling") == "rare":
         settings["pooling"] = "idf"
     return settings
+
+
+def current_manifest(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The stored manifest of a build as it is now: 0.2 had no lexical part."""
+    settings = current_settings(stored)
+    if "stemmer" not in settings and "tokenizer" in settings:
+        settings["stemmer"] = choose_stemmer(settings["tokenizer"], settings.get("unit"))
+    return settings
+
+
+def choose_stemmer(tokenizer: str, unit: str | None) -> str | None:
+    """The stemmer of an index, if none was asked for; None for one of words."""
+    return None if unit == "words" else default_stemmer(tokenizer)
 
 
 def start_state(embedder: Embedder) -> StartState:
@@ -122,6 +146,11 @@ def embed_passages(
             vectors.append(np.concatenate(arrays, 1)[0, indices])
             _check_range(vectors[-1], passage)
             vectors[-1] = vectors[-1].astype(np.float16)  # as stored: there are many
+        elif config.vector_per == "sentence":
+            for array, words in zip(arrays, passage.sentences, strict=True):
+                sources.append(VectorSource(number))
+                vectors.append(pool_sentences([array], words, pooling, vocabulary))
+                _check_range(vectors[-1], passage)
         else:
             sources.append(VectorSource(number))
             vectors.append(pool_sentences(arrays, passage.words, pooling, vocabulary))

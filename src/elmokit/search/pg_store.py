@@ -1,79 +1,34 @@
-"""An index in PostgreSQL with pgvector, for many machines and processes; and its builder.
+"""An index in PostgreSQL with pgvector, for many machines and processes.
 
 Text is stored as the bytes of UTF-8: a database may have another encoding, and none can store the
 character 0.
 """
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import psycopg
 from pgvector import HalfVector
 
-from elmokit.atomic import check_manifest
-from elmokit.errors import FormatError, InputError, OutputError
+from elmokit.errors import FormatError, InputError
 from elmokit.pooling import Vectors
-from elmokit.search.faiss_vectors import MAX_FLAT_VECTORS
-from elmokit.search.passage_vectors import IndexConfig, Kind, current_settings
+from elmokit.search import pg_terms
+from elmokit.search.lexical import LexicalPart, TermStatistics
+from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
-from elmokit.search.pg_connection import Database, PostgresAddress, register_pgvector
+from elmokit.search.pg_connection import Database, PostgresAddress
 from elmokit.search.store import (
-    BuildProgress,
     Counts,
-    HalfVectors,
+    Files,
     Hit,
     PassageRef,
     no_index_error,
 )
 from elmokit.whitening import Whitening
 
-_MAX_HNSW_DIM = 4000  # beyond it pgvector makes no graph
 _EF_SEARCH, _MAX_EF_SEARCH = 128, 1000  # as with FAISS; pgvector's limit
+PASSAGES_PER_QUERY = 1000
 
-# Names of tables and columns are those of 0.1, whose indexes are still read: `made` has the config
-# of a finished index (recipe) or the manifest of a build (begun).
-_CREATE_BUILD = """
-CREATE SCHEMA {s};
-CREATE TABLE {s}.made (
-    begun text NOT NULL, recipe text, whitening bytea, passages bigint NOT NULL DEFAULT 0
-);
-CREATE TABLE {s}.parts (
-    number serial PRIMARY KEY, passages bytea NOT NULL, rows bytea NOT NULL,
-    counted bigint NOT NULL, vectored bigint NOT NULL, vectors bytea NOT NULL
-)
-"""
-_CREATE_TABLES = """
-CREATE TABLE {s}.passages (
-    id bigint NOT NULL,
-    file bytea NOT NULL,
-    line bigint NOT NULL,
-    start bigint NOT NULL,
-    stop bigint NOT NULL,
-    text bytea NOT NULL
-);
-CREATE TABLE {s}.vectors (
-    passage bigint NOT NULL,
-    word bytea,
-    form bytea,
-    place bigint,
-    numbers halfvec({n}) NOT NULL
-)
-"""
-# Hash indexes take words and file names of any length; B-trees do not.
-_CREATE_INDEXES = """
-ALTER TABLE {s}.passages ADD PRIMARY KEY (id);
-CREATE INDEX ON {s}.passages USING hash (file);
-CREATE INDEX ON {s}.vectors (passage);
-CREATE INDEX ON {s}.vectors USING hash (form) WHERE form IS NOT NULL
-"""
-_CREATE_HNSW = """
-CREATE INDEX ON {s}.vectors USING hnsw (numbers halfvec_ip_ops)
-WITH (m = 32, ef_construction = 200)
-"""
 _NEAREST = """
 SELECT v.distance, p.id, p.file, p.line, p.start, p.stop, p.text, v.word, v.place
 FROM (
@@ -81,23 +36,42 @@ FROM (
     FROM {s}.vectors ORDER BY numbers <#> %(query)b LIMIT %(k)s
 ) v JOIN {s}.passages p ON p.id = v.passage ORDER BY v.distance, p.id, v.place
 """
-# The "+ 0" keeps PostgreSQL from using the graph, which would miss some occurrences.
+# The "+ 0" keeps PostgreSQL from using the graph, which would miss some of the vectors.
+_NEAREST_OF_FILES = """
+SELECT v.distance, p.id, p.file, p.line, p.start, p.stop, p.text, v.word, v.place
+FROM (
+    SELECT passage, word, place, (numbers <#> %(query)b) + 0 AS distance
+    FROM {s}.vectors WHERE passage IN (SELECT id FROM {s}.passages WHERE file = ANY(%(files)s))
+    ORDER BY distance, passage, place LIMIT %(k)s
+) v JOIN {s}.passages p ON p.id = v.passage ORDER BY v.distance, p.id, v.place
+"""
 _NEAREST_OCCURRENCES = """
 SELECT v.distance, p.id, p.file, p.line, p.start, p.stop, p.text, v.word, v.place
 FROM (
     SELECT passage, word, place, (numbers <#> %(query)b) + 0 AS distance
-    FROM {s}.vectors WHERE form = %(form)s ORDER BY distance, passage, place LIMIT %(k)s
+    FROM {s}.vectors WHERE form = %(form)s AND (
+        %(files)s::bytea[] IS NULL
+        OR passage IN (SELECT id FROM {s}.passages WHERE file = ANY(%(files)s))
+    ) ORDER BY distance, passage, place LIMIT %(k)s
 ) v JOIN {s}.passages p ON p.id = v.passage ORDER BY v.distance, p.id, v.place
+"""
+_PASSAGE_IDS = "SELECT id FROM {s}.passages ORDER BY id"
+_PASSAGES = """
+SELECT id, file, line, start, stop, text FROM {s}.passages
+WHERE id = ANY(%(ids)s::bigint[]) ORDER BY id
+"""
+_COSINES = """
+SELECT passage, max(-(numbers <#> %(query)b)) FROM {s}.vectors
+WHERE passage = ANY(%(ids)s::bigint[]) GROUP BY passage
 """
 _COUNTS = """
 SELECT (SELECT count(*) FROM {s}.passages), (SELECT count(*) FROM {s}.vectors),
     (SELECT count(DISTINCT file) FROM {s}.passages)
 """
 _SIZE = """
-SELECT pg_total_relation_size('{s}.passages'::regclass)
-    + pg_total_relation_size('{s}.vectors'::regclass)
+SELECT sum(pg_total_relation_size(oid)) FROM pg_class
+WHERE relnamespace = %(schema)s::regnamespace AND relkind = 'r'
 """
-_SESSION_LOCK = "SELECT pg_try_advisory_lock(hashtextextended(%(schema)s, 0))"
 _TRANSACTION_LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended(%(schema)s, 0))"
 
 
@@ -136,21 +110,39 @@ class PostgresStore:
         return Counts(*self._database.query(_COUNTS)[0])
 
     def size_bytes(self) -> int:
-        return int(self._database.query(_SIZE)[0][0])
+        return int(self._database.query(_SIZE, schema=self._database.schema)[0][0])
 
-    def nearest(self, query: Vectors, k: int) -> list[Hit]:
+    def nearest(self, query: Vectors, k: int, files: Files = None) -> list[Hit]:
         self._check_not_rebuilt()
+        if files is not None:
+            rows = self._database.query(
+                _NEAREST_OF_FILES, query=HalfVector(query), k=k, files=_encoded(files)
+            )
+            return [*map(_hit, rows)]
         if self.config.kind == "hnsw":
             ef_search = str(min(max(_EF_SEARCH, 2 * k), _MAX_EF_SEARCH))
             self._database.query("SELECT set_config('hnsw.ef_search', %(ef)s, false)", ef=ef_search)
         return [*map(_hit, self._database.query(_NEAREST, query=HalfVector(query), k=k))]
 
-    def nearest_occurrences(self, word: str, query: Vectors, k: int) -> list[Hit]:
+    def nearest_occurrences(
+        self, word: str, query: Vectors, k: int, files: Files = None
+    ) -> list[Hit]:
         self._check_not_rebuilt()
         rows = self._database.query(
-            _NEAREST_OCCURRENCES, query=HalfVector(query), form=_folded(word), k=k
+            _NEAREST_OCCURRENCES,
+            query=HalfVector(query),
+            form=_folded(word),
+            k=k,
+            files=None if files is None else _encoded(files),
         )
         return [*map(_hit, rows)]
+
+    def cosines(self, query: Vectors, passages: Sequence[int]) -> dict[int, float]:
+        return dict(self._database.query(_COSINES, query=HalfVector(query), ids=[*passages]))
+
+    def files(self) -> list[str]:
+        rows = self._database.query("SELECT DISTINCT file FROM {s}.passages")
+        return sorted(file.decode() for (file,) in rows)
 
     def passages_of(self, file: str) -> list[int]:
         query = "SELECT id FROM {s}.passages WHERE file = %(file)s ORDER BY id"
@@ -164,16 +156,21 @@ class PostgresStore:
     @contextmanager
     def changing(self) -> Iterator[None]:
         with self._database.transaction():
-            _lock(self._database, _TRANSACTION_LOCK)
+            lock(self._database, _TRANSACTION_LOCK)
             self._check_not_rebuilt()
             yield
 
     def add(
         self, passages: Sequence[Passage], sources: Sequence[VectorSource], vectors: Vectors
     ) -> None:
-        _copy_rows(self._database, passages, sources, vectors)
+        first_id = copy_rows(self._database, passages, sources, vectors)
+        counts = pg_terms.TermCounts()
+        words = ((id_, passage.words) for id_, passage in enumerate(passages, first_id))
+        pg_terms.add_terms(self._database, words, counts)
+        pg_terms.count_terms(self._database, counts)
 
     def delete(self, ids: Sequence[int]) -> None:
+        pg_terms.delete_terms(self._database, ids)
         for statement in (
             "DELETE FROM {s}.vectors WHERE passage = ANY(%(ids)s::bigint[])",
             "DELETE FROM {s}.passages WHERE id = ANY(%(ids)s::bigint[])",
@@ -183,6 +180,40 @@ class PostgresStore:
     def close(self) -> None:
         self._database.close()
 
+    @property
+    def lexical_part(self) -> LexicalPart | None:
+        return pg_terms.read_lexical_part(self._database)
+
+    def term_statistics(self, terms: Iterable[str]) -> TermStatistics:
+        return pg_terms.term_statistics(self._database, terms)
+
+    def best_by_terms(
+        self, weights: Mapping[str, float], k: int, files: Files = None
+    ) -> list[PassageRef]:
+        self._check_not_rebuilt()
+        ids = pg_terms.best_by_terms(self._database, weights, k, files)
+        rows = self._database.query(_PASSAGES, ids=ids)
+        found = {row[0]: _ref(row, None, None) for row in rows}
+        return [found[id_] for id_ in ids if id_ in found]
+
+    def sample_texts(self, limit: int) -> list[str]:
+        ids = [id_ for (id_,) in self._database.query(_PASSAGE_IDS)]
+        some = ids[:: max(1, len(ids) // limit)][:limit]
+        return [text.decode() for *_, text in self._database.query(_PASSAGES, ids=some)]
+
+    def make_lexical_part(self, part: LexicalPart) -> None:
+        sample = map(self.config.words, self.sample_texts(PASSAGES_PER_QUERY))
+        pg_terms.create_terms(self._database, part, [*sample])
+        ids = [id_ for (id_,) in self._database.query(_PASSAGE_IDS)]
+        counts = pg_terms.TermCounts()
+        for start in range(0, len(ids), PASSAGES_PER_QUERY):
+            some = ids[start : start + PASSAGES_PER_QUERY]
+            rows = self._database.query(_PASSAGES, ids=some)
+            words = [(id_, self.config.words(text.decode())) for id_, *_, text in rows]
+            pg_terms.add_terms(self._database, words, counts)
+        pg_terms.count_terms(self._database, counts)
+        pg_terms.index_terms(self._database)
+
     def _check_not_rebuilt(self) -> None:
         # A rebuilt index has another whitening than the one that was read when this was opened.
         if self._database.query("SELECT tableoid FROM {s}.made") != [(self._table_id,)]:
@@ -191,128 +222,8 @@ class PostgresStore:
             )
 
 
-class PostgresBuilder:
-    """A schema where an index is being built: parts, then the store's tables in one transaction.
-
-    If that transaction fails, or a process is killed, the parts are still there to resume from.
-    """
-
-    def __init__(self, database: Database, dim: int) -> None:
-        self.name = database.name
-        self._database, self._dim = database, dim
-
-    @classmethod
-    @contextmanager
-    def open(
-        cls, url: str, manifest: Mapping[str, Any], *, dim: int
-    ) -> Iterator["PostgresBuilder"]:
-        """Start a build, or resume the same one; its vectors have `dim` numbers."""
-        database = Database(PostgresAddress.from_url(url))
-        try:
-            _check_kind(manifest["kind"], dim, database.name)
-            _create_extension(database)
-            _lock(database, _SESSION_LOCK)  # until the connection is closed
-            _start_or_resume(database, manifest)
-            yield cls(database, dim)
-        finally:
-            database.close()
-
-    def progress(self) -> BuildProgress:
-        query = "SELECT sum(counted)::bigint, sum(vectored)::bigint FROM {s}.parts"
-        ((passages, vectors),) = self._database.query(query)
-        last = self._database.query("SELECT passages FROM {s}.parts ORDER BY number DESC LIMIT 1")
-        last_text = json.loads(last[0][0])[-1][-1] if last else ""
-        return BuildProgress(passages or 0, vectors or 0, last_text)
-
-    def add_part(
-        self, passages: Sequence[Passage], sources: Sequence[VectorSource], vectors: HalfVectors
-    ) -> None:
-        self._database.execute(
-            "INSERT INTO {s}.parts (passages, rows, counted, vectored, vectors) "
-            "VALUES (%(passages)s, %(rows)s, %(counted)s, %(vectored)s, %(vectors)s)",
-            passages=json.dumps(
-                [(p.file, p.line, p.start, p.end, p.text) for p in passages]
-            ).encode(),
-            rows=json.dumps([(s.passage, s.word, s.word_index) for s in sources]).encode(),
-            counted=len(passages),
-            vectored=len(sources),
-            vectors=vectors.tobytes(),
-        )
-
-    def parts(self) -> Iterator[HalfVectors]:
-        query = "SELECT vectors FROM {s}.parts WHERE number = %(number)s"
-        for number in self._part_numbers():
-            ((vectors,),) = self._database.query(query, number=number)
-            yield self._array(vectors)
-
-    def finish(self, config: IndexConfig, whitening: Whitening) -> None:
-        kind = config.kind if config.kind != "auto" else self._choose_kind()
-        query = "SELECT passages, rows, vectors FROM {s}.parts WHERE number = %(number)s"
-        with self._database.transaction():
-            self._database.execute(_CREATE_TABLES, dim=self._dim)
-            for number in self._part_numbers():
-                ((passages, sources, vectors),) = self._database.query(query, number=number)
-                _copy_rows(
-                    self._database,
-                    [
-                        Passage(f, line, start, end, text, ())
-                        for f, line, start, end, text in json.loads(passages)
-                    ],
-                    [VectorSource(*fields) for fields in json.loads(sources)],
-                    whitening.transform(self._array(vectors)),
-                )
-            self._database.execute(_CREATE_INDEXES)
-            if kind == "hnsw":
-                self._database.execute(_CREATE_HNSW)
-            self._database.execute("DROP TABLE {s}.parts")
-            self._database.execute(
-                "UPDATE {s}.made SET recipe = %(config)s, whitening = %(whitening)s",
-                config=replace(config, kind=kind).to_json(),
-                whitening=whitening.to_bytes(),
-            )
-        self._database.execute("ANALYZE {s}.passages, {s}.vectors")
-
-    def remove(self) -> None:
-        self._database.execute("DROP SCHEMA {s} CASCADE")
-
-    def _part_numbers(self) -> list[int]:
-        rows = self._database.query("SELECT number FROM {s}.parts ORDER BY number")
-        return [number for (number,) in rows]
-
-    def _array(self, stored: bytes) -> HalfVectors:
-        return np.frombuffer(stored, np.float16).reshape(-1, self._dim)
-
-    def _choose_kind(self) -> Kind:
-        few = self.progress().vectors <= MAX_FLAT_VECTORS
-        return "flat" if few or self._dim > _MAX_HNSW_DIM else "hnsw"
-
-
-def _check_kind(kind: str, dim: int, name: str) -> None:
-    if kind == "ivf":
-        raise InputError(f"{name}: kind is 'ivf', in PostgreSQL expected auto, flat or hnsw")
-    if kind == "hnsw" and dim > _MAX_HNSW_DIM:
-        raise InputError(
-            f"{name}: vectors have {dim:,} numbers, pgvector makes no graph of more than "
-            f"{_MAX_HNSW_DIM:,}; choose other layers, or kind flat"
-        )
-
-
-def _create_extension(database: Database) -> None:
-    """Create the extension pgvector in the database, if it is not there."""
-    with database.explaining_errors():
-        connection = database.connection()
-        if register_pgvector(connection, database.name):
-            return
-        try:
-            connection.execute("CREATE EXTENSION vector")
-        except (psycopg.NotSupportedError, psycopg.errors.UndefinedFile):
-            raise InputError(
-                f"{database.name}: the server of PostgreSQL has no pgvector; install it there"
-            ) from None
-        register_pgvector(connection, database.name)
-
-
-def _lock(database: Database, query: Any) -> None:
+def lock(database: Database, query: Any) -> None:
+    """Keep other processes from changing the index, as long as the query's lock lasts."""
     ((locked,),) = database.query(query, schema=database.schema)
     if not locked:
         raise InputError(
@@ -320,39 +231,13 @@ def _lock(database: Database, query: Any) -> None:
         )
 
 
-def _start_or_resume(database: Database, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest of a new build, or check that of the build that is resumed."""
-    query = "SELECT to_regnamespace(%(s)s), to_regclass(%(made)s)"
-    ((schema, table),) = database.query(query, s=database.schema, made=f"{database.schema}.made")
-    if schema is None:
-        insert = "INSERT INTO {s}.made (begun) VALUES (%(manifest)s)"
-        with database.transaction():
-            database.execute(_CREATE_BUILD)
-            database.execute(insert, manifest=json.dumps(dict(manifest)))
-        return
-    if table is None:
-        raise OutputError(
-            f"{database.name}: the schema {database.schema} exists and is no index; choose another "
-            "name"
-        )
-    ((stored, finished),) = database.query("SELECT begun, recipe IS NOT NULL FROM {s}.made")
-    if finished:
-        raise OutputError(
-            f"{database.name}: there is an index already; add to it, or choose another name"
-        )
-    remedy = f'finish it as it was started, or remove it (DROP SCHEMA "{database.schema}" CASCADE)'
-    check_manifest(
-        current_settings(json.loads(stored)), manifest, name=database.name, remedy=remedy
-    )
-
-
-def _copy_rows(
+def copy_rows(
     database: Database,
     passages: Sequence[Passage],
     sources: Sequence[VectorSource],
     vectors: Vectors,  # (sources, dim)
-) -> None:
-    """Copy passages and vectors into the tables, within a transaction."""
+) -> int:
+    """Copy passages and vectors into the tables, within a transaction; return the first id."""
     reserve_ids = "UPDATE {s}.made SET passages = passages + %(more)s RETURNING passages"
     ((last_id,),) = database.query(reserve_ids, more=len(passages))
     first_id, connection = last_id - len(passages) + 1, database.connection()
@@ -369,14 +254,23 @@ def _copy_rows(
             folded = source.word and _folded(source.word)
             row = first_id + source.passage, word, folded, source.word_index, HalfVector(vector)
             copy.write_row(row)
+    return int(first_id)
 
 
 def _folded(word: str) -> bytes:
     return word.casefold().encode()
 
 
+def _encoded(files: Sequence[str]) -> list[bytes]:
+    return [file.encode() for file in files]
+
+
 def _hit(row: Sequence[Any]) -> Hit:
-    distance, id_, file, line, start, end, text, word, word_index = row
+    distance, *passage, word, word_index = row
+    return Hit.by_cosine(-distance, _ref(passage, word, word_index))
+
+
+def _ref(row: Sequence[Any], word: bytes | None, word_index: int | None) -> PassageRef:
+    id_, file, line, start, end, text = row
     decoded = None if word is None else word.decode()
-    ref = PassageRef(id_, file.decode(), line, start, end, text.decode(), decoded, word_index)
-    return Hit(-distance, ref)
+    return PassageRef(id_, file.decode(), line, start, end, text.decode(), decoded, word_index)

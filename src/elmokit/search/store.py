@@ -1,7 +1,7 @@
-"""The interfaces of a store and of its builder, how they are opened, and a store in memory."""
+"""The interfaces of a store and of its builder, and how they are opened."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,11 +11,13 @@ import numpy.typing as npt
 
 from elmokit.errors import InputError, needs_extra
 from elmokit.pooling import Vectors
+from elmokit.search.lexical import LexicalPart, TermStatistics
 from elmokit.search.passage_vectors import IndexConfig
 from elmokit.search.passages import Passage, VectorSource
 from elmokit.whitening import Whitening
 
 HalfVectors = npt.NDArray[np.float16]
+Files = Sequence[str] | None  # the names of those to search; None for all
 
 _DATABASE_SCHEMES = ("postgresql://", "postgres://")
 
@@ -36,14 +38,29 @@ class PassageRef:
 
 @dataclass(frozen=True)
 class Hit:
-    """A passage, or a word in it, and the cosine of its whitened vector with the query's."""
+    """A passage, or a word in it, that a search found, and how well it matches the query.
+
+    The score is what the search ranks by. The others are its parts, None where the mode of the
+    search has no use for them: the cosine of the whitened vectors, BM25 as a share, and how well
+    the words of the best sentence match.
+    """
 
     score: float
     passage: PassageRef
+    cosine: float | None = None
+    bm25: float | None = None
+    word_match: float | None = None
+
+    @classmethod
+    def by_cosine(cls, cosine: float, passage: PassageRef) -> "Hit":
+        """A hit of a search by vectors alone."""
+        return cls(float(cosine), passage, cosine=float(cosine))
 
     def to_dict(self) -> dict[str, Any]:
         """All fields in one flat dictionary, for JSON."""
-        return {"score": round(self.score, 6), **asdict(self.passage)}
+        parts = {name: getattr(self, name) for name in ("score", "cosine", "bm25", "word_match")}
+        rounded = {name: None if part is None else round(part, 6) for name, part in parts.items()}
+        return {**rounded, **asdict(self.passage)}
 
 
 @dataclass(frozen=True)
@@ -53,6 +70,20 @@ class Counts:
     passages: int
     vectors: int
     files: int
+
+
+@dataclass(frozen=True)
+class IndexInfo:
+    """What an index is: its settings, how much it holds, and what it takes on disk."""
+
+    name: str
+    config: IndexConfig
+    stemmer: str | None  # of the lexical part; None if it has none
+    dim: int
+    passages: int
+    vectors: int
+    files: int
+    size_bytes: int
 
 
 class Store(Protocol):
@@ -72,8 +103,16 @@ class Store(Protocol):
     def dim(self) -> int: ...
     def counts(self) -> Counts: ...
     def size_bytes(self) -> int: ...  # on disk
-    def nearest(self, query: Vectors, k: int) -> list[Hit]: ...  # to (dim,), best first
-    def nearest_occurrences(self, word: str, query: Vectors, k: int) -> list[Hit]: ...  # exact
+    def nearest(
+        self, query: Vectors, k: int, files: Files = None
+    ) -> list[Hit]: ...  # to (dim,), best first
+    def nearest_occurrences(
+        self, word: str, query: Vectors, k: int, files: Files = None
+    ) -> list[Hit]: ...  # exact
+    def cosines(
+        self, query: Vectors, passages: Sequence[int]
+    ) -> dict[int, float]: ...  # of the best vector of each
+    def files(self) -> list[str]: ...
     def passages_of(self, file: str) -> list[int]: ...
     def missing(self, ids: Sequence[int]) -> list[int]: ...  # the ids that no passage has
     def changing(self) -> AbstractContextManager[None]: ...  # InputError if another process does
@@ -82,6 +121,16 @@ class Store(Protocol):
     ) -> None: ...
     def delete(self, ids: Sequence[int]) -> None: ...
     def close(self) -> None: ...
+
+    # The lexical part, which has the terms of all passages and is changed with them.
+    @property
+    def lexical_part(self) -> LexicalPart | None: ...  # None: missing, or not of all passages
+    def term_statistics(self, terms: Iterable[str]) -> TermStatistics: ...
+    def best_by_terms(
+        self, weights: Mapping[str, float], k: int, files: Files = None
+    ) -> list[PassageRef]: ...  # about as BM25 ranks them, best first
+    def sample_texts(self, limit: int) -> list[str]: ...  # evenly from all passages
+    def make_lexical_part(self, part: LexicalPart) -> None: ...  # anew, inside `changing`
 
 
 @dataclass(frozen=True)
@@ -96,7 +145,8 @@ class BuildProgress:
 class IndexBuilder(Protocol):
     """Where an index is built, by one process at a time.
 
-    A stored part survives a kill; there is no index until `finish` ends.
+    The manifest names the stemmer of the lexical part, or says None if there is to be none. A
+    stored part survives a kill; there is no index until `finish` ends.
     """
 
     @property
@@ -106,7 +156,10 @@ class IndexBuilder(Protocol):
         self, passages: Sequence[Passage], sources: Sequence[VectorSource], vectors: HalfVectors
     ) -> None: ...  # the vectors are (sources, dim), before whitening
     def parts(self) -> Iterator[HalfVectors]: ...  # the vectors of each part
-    def finish(self, config: IndexConfig, whitening: Whitening) -> None: ...  # make the store
+    def sample_texts(self, limit: int) -> list[str]: ...  # evenly from all passages
+    def finish(
+        self, config: IndexConfig, whitening: Whitening, lexical_part: LexicalPart | None
+    ) -> None: ...  # make the store
     def remove(self) -> None: ...
 
 
@@ -131,12 +184,26 @@ def open_builder(
     """
     if is_database_url(location):
         check_psycopg()
-        from elmokit.search.pg_store import PostgresBuilder  # noqa: PLC0415  an extra
+        from elmokit.search.pg_builder import PostgresBuilder  # noqa: PLC0415  an extra
 
         return PostgresBuilder.open(str(location), manifest, dim=dim)
     from elmokit.search.faiss_store import FaissBuilder  # noqa: PLC0415  it imports this module
 
     return FaissBuilder.open(Path(location), manifest)
+
+
+def read_index_info(location: str | Path) -> IndexInfo:
+    """What the index in a folder or at a PostgreSQL URL is; its model is not needed."""
+    store = open_store(location)
+    try:
+        counts, part = store.counts(), store.lexical_part
+        stemmer = None if part is None else part.stemmer
+        return IndexInfo(
+            store.name, store.config, stemmer, store.dim, counts.passages, counts.vectors,
+            counts.files, store.size_bytes(),
+        )  # fmt: skip
+    finally:
+        store.close()
 
 
 def no_index_error(name: str, *, started: bool) -> InputError:
@@ -155,70 +222,3 @@ def check_psycopg() -> None:
     with needs_extra("an index in PostgreSQL needs psycopg and pgvector", "postgres"):
         import pgvector  # noqa: F401, PLC0415  an extra
         import psycopg  # noqa: F401, PLC0415
-
-
-class MemoryStore:
-    """A store for some hundreds of passages that is gone when the process ends."""
-
-    def __init__(self, name: str, config: IndexConfig, whitening: Whitening) -> None:
-        self.name, self.config, self.whitening = name, config, whitening
-        self.dim = len(whitening.mean)
-        self._rows: list[tuple[PassageRef, Vectors]] = []
-        self._files: dict[int, str] = {}  # by passage id
-        self._next_id = 1
-
-    def counts(self) -> Counts:
-        return Counts(len(self._files), len(self._rows), len(set(self._files.values())))
-
-    def size_bytes(self) -> int:
-        return sum(vector.nbytes for _, vector in self._rows)
-
-    def nearest(self, query: Vectors, k: int) -> list[Hit]:
-        return _best(self._rows, query, k)
-
-    def nearest_occurrences(self, word: str, query: Vectors, k: int) -> list[Hit]:
-        folded = word.casefold()
-        rows = [row for row in self._rows if (row[0].word or "").casefold() == folded]
-        return _best(rows, query, k)
-
-    def passages_of(self, file: str) -> list[int]:
-        return [id_ for id_, own_file in self._files.items() if own_file == file]
-
-    def missing(self, ids: Sequence[int]) -> list[int]:
-        return [id_ for id_ in ids if id_ not in self._files]
-
-    @contextmanager
-    def changing(self) -> Iterator[None]:
-        before = [*self._rows], {**self._files}
-        try:
-            yield
-        except BaseException:
-            self._rows, self._files = before
-            raise
-
-    def add(
-        self, passages: Sequence[Passage], sources: Sequence[VectorSource], vectors: Vectors
-    ) -> None:
-        for source, vector in zip(sources, vectors, strict=True):
-            p, id_ = passages[source.passage], self._next_id + source.passage
-            location = id_, p.file, p.line, p.start, p.end, p.text
-            self._rows.append((PassageRef(*location, source.word, source.word_index), vector))
-        self._files |= {self._next_id + n: passage.file for n, passage in enumerate(passages)}
-        self._next_id += len(passages)
-
-    def delete(self, ids: Sequence[int]) -> None:
-        deleted = set(ids)
-        self._rows = [row for row in self._rows if row[0].id not in deleted]
-        self._files = {id_: file for id_, file in self._files.items() if id_ not in deleted}
-
-    def close(self) -> None:
-        pass
-
-
-def _best(rows: Sequence[tuple[PassageRef, Vectors]], query: Vectors, k: int) -> list[Hit]:
-    """The k rows nearest to a query, (dim,), best first."""
-    if not rows:
-        return []
-    cosines = np.stack([vector for _, vector in rows]) @ query
-    best = np.argsort(-cosines, kind="stable")[:k]
-    return [Hit(float(cosines[n]), rows[n][0]) for n in best]

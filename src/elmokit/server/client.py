@@ -15,6 +15,7 @@ import numpy.typing as npt
 from elmokit.errors import InputError, ServiceError
 from elmokit.language_model_results import Perplexity, Prediction, Score
 from elmokit.model_config import make_record
+from elmokit.search import Mode
 from elmokit.server.schemas import (
     JSON,
     NPY,
@@ -171,14 +172,29 @@ class Client:
         return self._record(SimilarityResponse, "/similarity", body)
 
     def search(
-        self, query: str, *, k: int = 10, word: str | None = None, any_word: bool = False
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        mode: Mode | None = None,
+        files: Iterable[str] = (),
+        word: str | None = None,
+        any_word: bool = False,
     ) -> list[SearchResult]:
-        """The k passages of the service's index most similar to a text, the most similar first.
+        """The k passages of the service's index that match a text best, the best first.
 
-        With a `word` of the text, the k occurrences of that word, or of `any_word`, most similar
-        to its occurrence there.
+        `mode` is "hybrid", "semantic" or "lexical"; `files` are names or globs of the files to
+        search. With a `word` of the text, the k occurrences of that word, or of `any_word`, most
+        similar to its occurrence there.
         """
-        body = {"query": query, "k": k, "word": word, "any_word": any_word}
+        body = {
+            "query": query,
+            "k": k,
+            "mode": mode,
+            "files": [files] if isinstance(files, str) else [*files],
+            "word": word,
+            "any_word": any_word,
+        }
         return self._record(SearchResponse, "/search", body).results
 
     def layer_weights(self) -> list[LearnedLayerWeights]:

@@ -19,8 +19,9 @@ from elmokit.inference_session import LayerSelection
 from elmokit.language_model_results import Perplexity, Score
 from elmokit.plots import project_pca, word_cosines
 from elmokit.pooling import Vectors, get_pooling, pool_sentences, unit_vectors
-from elmokit.search.highlight import highlight
+from elmokit.search.highlight import Highlights, highlight
 from elmokit.search.index import Index
+from elmokit.search.ranking import Candidates, Query
 from elmokit.search.store import Hit
 from elmokit.server import schemas
 from elmokit.server.app_resources import RequestContext, run_in
@@ -293,7 +294,7 @@ async def layer_weights(context: Context) -> Response:
 
 @exploration_router.post("/search", response_model=schemas.SearchResponse)
 async def search(body: schemas.SearchRequest, context: Context) -> Response:
-    """The passages of the index most similar to a text, or to one of its words."""
+    """The passages of the index that match a text best, or occurrences of one of its words."""
     resources = context.resources
     _ = resources.batcher.embedder  # the index is opened after it
     index = resources.index
@@ -308,62 +309,97 @@ async def search(body: schemas.SearchRequest, context: Context) -> Response:
     async with context.admit() as embedder:
         query = await context.tokenize(embedder, [body.query])
         try:
-            results = await _search(index, body, query, context)
+            response = await _search(index, body, query, context)
         except FormatError:  # it was rebuilt: opened again, and searched once more
             opened = await run_in(context.resources.search_thread, resources.reopen_index, index)
             try:
-                results = await _search(opened, body, query, context)
+                response = await _search(opened, body, query, context)
             except FormatError as error:
                 raise busy(str(error), 503) from None
-    return json_response({"results": results})
+    return json_response(response)
 
 
 async def _search(
     index: Index, body: schemas.SearchRequest, query: TokenizedTexts, context: Context
-) -> list[schemas.SearchResult]:
-    limit = context.resources.limits.max_tokens
+) -> schemas.SearchResponse:
+    """The best passages for a text; the index is asked between two calls of the model."""
+    if body.word is not None:
+        return await _search_word(index, body, body.word, query, context)
+    resources = context.resources
+
+    def prepare(_: object, text: str) -> Query:
+        return index.query(text, body.mode)
+
+    prepared = await context.run(ModelCall(prepare, body.query, query.num_tokens, in_worker=False))
+    candidates = await run_in(
+        resources.search_thread,
+        lambda: index.find(prepared, body.k, index.matching_files(body.files)),
+    )
+
+    def rank(_: object, found: Candidates) -> list[Hit]:
+        return index.rank(found, body.k)
+
+    hits = await context.run(ModelCall(rank, candidates, candidates.num_words, in_worker=False))
+    passages = await run_in(
+        resources.text_thread,
+        lambda: [index.config.tokenize(hit.passage.text) for hit in hits],
+    )
+    # Passages beyond the limit are not embedded, and none of their words is highlighted.
+    totals = [*accumulate(map(count_tokens, passages), initial=query.num_tokens)]
+    num_embedded = sum(total <= resources.limits.max_tokens for total in totals) - 1
+
+    def mark(_: object, of: Query) -> list[Highlights]:
+        return highlight(index, of, hits[:num_embedded], passages[:num_embedded])
+
+    tokens = totals[num_embedded] if prepared.vector is not None else 0
+    marked = [
+        *await context.run(ModelCall(mark, prepared, tokens, in_worker=False)),
+        *(Highlights([], []) for _ in passages[num_embedded:]),
+    ]
+    return schemas.SearchResponse(
+        mode=prepared.mode, results=[*map(_result, hits, passages, marked)]
+    )
+
+
+async def _search_word(
+    index: Index, body: schemas.SearchRequest, word: str, query: TokenizedTexts, context: Context
+) -> schemas.SearchResponse:
+    """The nearest occurrences of a word of the query, or of any word."""
+    if body.mode not in (None, "semantic"):
+        raise InputError(f"mode is {body.mode!r} with a word, expected 'semantic' or none")
 
     def encode(_: object, text: str) -> Vectors:
-        return index.encode(text) if body.word is None else index.encode_word(body.word, text)
+        return index.encode_word(word, text)
 
     vector = await context.run(ModelCall(encode, body.query, query.num_tokens, in_worker=False))
-    hits = await run_in(context.resources.search_thread, _find_nearest, index, body, vector)
+    hits = await run_in(
+        context.resources.search_thread,
+        lambda: index.nearest_occurrences(
+            None if body.any_word else word, vector, body.k, index.matching_files(body.files)
+        ),
+    )
     passages = await run_in(
         context.resources.text_thread,
         lambda: [index.config.tokenize(hit.passage.text) for hit in hits],
     )
-    if body.word is not None:
-        marked = [[n] for hit in hits if (n := hit.passage.word_index) is not None]
-    else:  # passages beyond the limit are not embedded, and none of their words is highlighted
-        totals = [*accumulate(map(count_tokens, passages), initial=query.num_tokens)]
-        num_embedded = sum(total <= limit for total in totals) - 1
-
-        def mark(_: object, text: str) -> list[list[int]]:
-            scores = [hit.score for hit in hits[:num_embedded]]
-            return highlight(index, text, vector, passages[:num_embedded], scores)
-
-        call = ModelCall(mark, body.query, totals[num_embedded], in_worker=False)
-        marked = [*await context.run(call), *([] for _ in passages[num_embedded:])]
-    return [*map(_result, hits, passages, marked)]
+    marked = [
+        Highlights([n for n in [hit.passage.word_index] if n is not None], []) for hit in hits
+    ]
+    return schemas.SearchResponse(mode="semantic", results=[*map(_result, hits, passages, marked)])
 
 
-def _find_nearest(index: Index, body: schemas.SearchRequest, vector: Vectors) -> list[Hit]:
-    if body.word is None or body.any_word:
-        return index.store.nearest(vector, body.k)
-    hits = index.store.nearest_occurrences(body.word, vector, body.k)
-    if not hits:
-        raise InputError(f"{index.name}: {body.word!r} does not occur in the index")
-    return hits
-
-
-def _result(hit: Hit, sentences: list[list[str]], highlighted: list[int]) -> schemas.SearchResult:
+def _result(hit: Hit, sentences: list[list[str]], highlights: Highlights) -> schemas.SearchResult:
     passage = hit.passage
     return schemas.SearchResult(
         id=passage.id,
         score=hit.score,
+        cosine=hit.cosine,
+        bm25=hit.bm25,
+        word_match=hit.word_match,
         text=passage.text,
         words=[word for words in sentences for word in words],
-        highlighted=highlighted,
+        highlighted=sorted([*highlights.same, *highlights.near]),
+        near=highlights.near,
         file=passage.file,
         line=passage.line,
         start=passage.start,
@@ -392,6 +428,7 @@ async def info(context: Context) -> Response:
             softmax_words=None if softmax is None else softmax.num_words,
             tasks=[*resources.tasks],
             index=None if resources.index is None else resources.index.config.unit,
+            search_modes=[] if resources.index is None else [*resources.index.modes],
         )
     )
 

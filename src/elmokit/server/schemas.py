@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from elmokit.pooling import POOLINGS
+from elmokit.search import MODES, Mode
 
 # Media types.
 JSON = "application/json"
@@ -119,9 +120,17 @@ class SimilarityRequest(Request):
 class SearchRequest(Request):
     """A text to search for; or a word of it, to find similar occurrences of that word."""
 
-    model_config = _example(query="a painter of landscapes", k=5)
+    model_config = _example(query="a painter of landscapes", k=5, mode="hybrid")
     query: str
     k: int = Field(10, strict=True, ge=1, le=100, description="How many passages.")
+    mode: Mode | None = Field(
+        None,
+        description=f"{'; '.join(f'`{name}`: {about}' for name, about in MODES.items())}. By "
+        "default hybrid, unless the index has no lexical part.",
+    )
+    files: list[str] = Field(
+        [], max_length=100, description="Names or globs of the files to search; empty for all."
+    )
     word: str | None = Field(
         None,
         description="A word of the query: find occurrences similar to it, in an index of words.",
@@ -296,14 +305,21 @@ class LayerWeightsResponse(Record):
 class SearchResult(Record):
     """A passage, the positions of its highlighted words, and its position in its file.
 
-    In an index of words it is the sentence of an occurrence, with that word highlighted.
+    The score is what the mode ranks by, the other numbers are its parts (null where it has no use
+    for them). Of the highlighted words, those at `near` are near a word of the query in meaning,
+    and the others are words of the query. In an index of words a result is the sentence of an
+    occurrence, with that word highlighted.
     """
 
     id: int
     score: float
+    cosine: float | None
+    bm25: float | None
+    word_match: float | None
     text: str
     words: list[str]
     highlighted: list[int]
+    near: list[int]
     file: str
     line: int  # from 1
     start: int  # of its first character in the line, from 0
@@ -311,16 +327,19 @@ class SearchResult(Record):
 
 
 class SearchResponse(Record):
-    """The passages, the most similar first."""
+    """The passages, the best first, and the mode they were searched in."""
 
     model_config = _example(
+        mode="hybrid",
         results=[
             {
-                "id": 7, "score": 0.5, "text": "She paints.", "words": ["She", "paints", "."],
-                "highlighted": [1], "file": "text.txt", "line": 3, "start": 0, "end": 11,
+                "id": 7, "score": 0.5, "cosine": 0.25, "bm25": 0.5, "word_match": 0.5,
+                "text": "She paints.", "words": ["She", "paints", "."], "highlighted": [1],
+                "near": [], "file": "text.txt", "line": 3, "start": 0, "end": 11,
             }
-        ]
+        ],
     )  # fmt: skip
+    mode: Mode
     results: list[SearchResult]
 
 
@@ -349,6 +368,7 @@ class InfoResponse(Record):
         version="0.2.0", model="english", source="the package", fingerprint="6bfb0b3c", layers=3,
         dim=448, parameters=27000000, tokenizer="moses", precision="float32", kernel="numba",
         softmax_words=50000, tasks=["ner"], index="sentences",
+        search_modes=["hybrid", "semantic", "lexical"],
     )  # fmt: skip
     version: str
     model: str
@@ -363,6 +383,7 @@ class InfoResponse(Record):
     softmax_words: int | None  # null for a model without a softmax
     tasks: list[str]  # names for /predict/{task}
     index: str | None  # the unit of the search index: paragraphs, sentences or words
+    search_modes: list[Mode]  # those that the index has, by default first
 
 
 class ErrorResponse(Record):
