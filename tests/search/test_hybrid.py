@@ -1,20 +1,13 @@
 """Searching by words and by meaning, in a folder, in a database and in memory alike."""
 
-import random
 import sqlite3
-import subprocess
-import sys
-import time
-from contextlib import closing
 
 import numpy as np
 import pytest
 
-import elmokit
 from elmokit.errors import FormatError, InputError
 from elmokit.files import TextFile
 from elmokit.search import Index, read_index_info
-from elmokit.search.faiss_store import FaissStore
 from elmokit.search.index_build import fit_lexical_part
 from elmokit.search.lexical import bm25
 from elmokit.search.passage_vectors import embed_passages
@@ -310,75 +303,3 @@ def test_a_whitening_of_words_of_another_size_is_refused(index, model):
     wrong = type(part)("english", type(part.word_whitening)(np.zeros(3), np.eye(3)))
     with pytest.raises(FormatError, match="vectors of 3 numbers, expected 6; build the index"):
         index._use_lexical_part(wrong)
-
-
-CHANGE = """
-import sys, torch, elmokit
-from elmokit.search import Index
-torch.set_num_threads(1)
-model = elmokit.load(sys.argv[1], tokenizer="spaces", tokens_per_batch=64)
-with Index.open(sys.argv[2], model) as index:
-    print("open", flush=True)
-    while True:
-        for file in sys.argv[3:]:
-            index.add([file])
-            print("added", flush=True)
-        for file in sys.argv[3:]:
-            index.delete(index.passages_of(file))
-            print("deleted", flush=True)
-"""
-
-
-@pytest.mark.full
-def test_killed_changes_leave_both_parts_in_step(model_folder, location, tmp_path, request):
-    spaced = elmokit.load(model_folder, tokenizer="spaces", tokens_per_batch=64)
-    files = []
-    for name, count in (("text", 5), ("one", 40), ("two", 60)):
-        lines = [f"{name} word{n % 7} of a line with {n} more\n" for n in range(count)]
-        (tmp_path / f"{name}.txt").write_text("".join(lines))
-        files.append(str(tmp_path / f"{name}.txt"))
-    Index.build(location("killed"), files[:1], spaced, stemmer="english").close()
-    rng, states = random.Random(0), set()
-    for changes in (0, 1, 2, 3, 6):
-        command = [sys.executable, "-c", CHANGE, model_folder, location("killed"), *files[1:]]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE)
-        assert child.stdout.readline() == b"open\n"
-        for _ in range(changes):
-            assert child.stdout.readline() in (b"added\n", b"deleted\n")
-        time.sleep(rng.uniform(0, 0.05))
-        child.kill()
-        child.wait()
-        child.stdout.close()
-        if isinstance(location("killed"), str):
-            request.getfixturevalue("postgres").wait_until_left()
-        with Index.open(location("killed"), spaced) as index:
-            assert index.mode == "hybrid"
-            check_terms(index)
-            counts = index.store.counts()
-            assert counts.passages == counts.vectors
-            states.add(counts.passages)
-            for file in files[1:]:
-                if index.store.passages_of(file):
-                    index.delete(index.passages_of(file))
-            check_terms(index)
-            assert len(index) == 5
-    assert len(states) > 1
-    assert states <= {5, 45, 65, 105}
-
-
-def check_terms(index):
-    """The statistics are those of the passages that are there, and each is found by its words."""
-    hits = index.search("a", k=500, mode="semantic")
-    passages = [set(index.terms(hit.passage.text.split())) for hit in hits]
-    words = [f"word{n}" for n in range(7)] + ["text", "one", "two", "more"]
-    statistics = index.store.term_statistics(words)
-    assert statistics.passages == len(passages)
-    for word in words:
-        number = sum(word in terms for terms in passages)
-        assert statistics.frequencies.get(word, 0) == number
-        assert len(index.search(word, k=500, mode="lexical")) == number
-    if not isinstance(index.store, FaissStore):
-        return
-    with closing(sqlite3.connect(index.store.folder / "passages.sqlite")) as connection:
-        connection.execute("INSERT INTO passage_terms (passage_terms) VALUES ('integrity-check')")
-        connection.rollback()
