@@ -21,7 +21,7 @@ LAYERS = [
     {"formats"},
     {
         "inference_session", "embedder", "file_embedding", "export", "pooling", "whitening",
-        "scoring", "word_prediction", "model_package",
+        "scoring", "word_prediction", "model_package", "onnx_export",
     },
     {"word_occurrences", "plots"},
     {"pretraining", "tasks", "search", "compat", "integrations"},
@@ -47,6 +47,7 @@ THIRD_PARTIES = {
     "llvmlite": {"compiled_code", "model"},
     "matplotlib": {"plots"},
     "numba": {"model"},
+    "onnx": {"onnx_export"},
     "openTSNE": {"plots"},
     "orjson": {"server"},
     "pgvector": {"search"},

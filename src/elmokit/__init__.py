@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from elmokit.model_config import BiLMConfig as BiLMConfig
     from elmokit.model_config import CharacterConfig as CharacterConfig
     from elmokit.model_package import write_package as write_package
+    from elmokit.onnx_export import export_onnx as export_onnx
     from elmokit.pretraining.corpus import Corpus as Corpus
     from elmokit.pretraining.prepare import prepare as prepare
     from elmokit.pretraining.settings import PretrainingSettings as PretrainingSettings
@@ -78,6 +79,7 @@ _NAMES_OF = {
     "model.scalar_mix": ["ScalarMix"],
     "model_config": ["BiLMConfig", "CharacterConfig"],
     "model_package": ["write_package"],
+    "onnx_export": ["export_onnx"],
     "pretraining.corpus": ["Corpus"],
     "pretraining.prepare": ["prepare"],
     "pretraining.settings": ["PretrainingSettings"],

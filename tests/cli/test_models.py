@@ -82,14 +82,35 @@ def test_export_writes_softmax_words_and_states(elmo, folder, text, tmp_path):
     assert len(np.load(tmp_path / "t.npz").files) == 9
 
 
+def test_export_writes_onnx(elmo, folder, tmp_path):
+    pytest.importorskip("onnx", reason="needs elmokit[onnx]")
+    path = tmp_path / "model.onnx"
+    done = elmo("export", folder, path)
+    assert succeeded(done) == ""
+    assert f"{path}: 0.0 MB" in done[1]
+    size = path.stat().st_size
+    for options in ([], ["--int8"], ["--softmax"]):
+        other = tmp_path / f"other{len(options) and options[0]}.onnx"
+        succeeded(elmo("export", "onnx", "-m", folder, "-o", other, *options))
+        assert (other.stat().st_size == size) == (not options)
+    for arguments, message in [
+        ([folder, path, "--model", folder], "nothing to say to --out and --model"),
+        (["words", "--int8", "-o", tmp_path / "x.txt"], "are for ONNX alone"),
+        (["onnx", "in.txt", "-o", tmp_path / "x.onnx"], "onnx needs no INPUT"),
+        ([folder, "-o", tmp_path / "x.onnx"], "is not one of 'softmax', 'words', 'states', 'onnx'"),
+    ]:
+        failed(elmo("export", *arguments), message, code=2)
+    failed(elmo("export", folder, path), "exists already")
+
+
 def test_mistakes_are_one_line(elmo, folder, text, tmp_path):
     failed(elmo("info", text), "one file of two; give the options file and the weights file")
     failed(elmo("info", text, text, text), "give a folder, a zip, or two files", code=2)
     failed(elmo("convert", folder, tmp_path), "exists already; give the name of a new folder")
     failed(elmo("export", "softmax", "-m", folder, "-o", text), "text.txt: exists already")
     failed(elmo("export", "states", "-m", folder, "-o", tmp_path / "x.npz"), "no INPUT given", 2)
-    failed(elmo("export", "softmax", "-m", folder), "missing option '--out'", code=2)
-    failed(elmo("export"), "'WHAT'; choose from softmax, words, states", code=2)
+    failed(elmo("export", "softmax", "-m", folder), "missing option", code=2)
+    failed(elmo("export"), "'WHAT'", code=2)
     failed(elmo("export", "nothing", "-o", tmp_path / "x"), "nothing", code=2)
     failed(elmo("export", "softmax", text, "-o", tmp_path / "x.npy"), "needs no INPUT", code=2)
 

@@ -1,5 +1,6 @@
 """Commands about models: models, download, info, convert, package, push and export."""
 
+import functools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from elmokit.catalogue import PublishedModel
+    from elmokit.embedder import Embedder
 
 _LANGUAGE = option("A language of its text, an ISO 639 code; may be repeated.", metavar="CODE")
 _HALF = option("Write float16 numbers: half the size, not exact.", False)
@@ -273,39 +275,72 @@ def push(
 @takes_model("tokenizer", "state")
 def export(
     load: Load,
-    what: Literal["softmax", "words", "states"] = argument(
-        "WHAT", "What to export: softmax, words or states."
+    what: str = argument(
+        "WHAT", "What to export: softmax, words, states or onnx; or a MODEL, before FILE.onnx."
     ),
     source: str | None = argument(
         "INPUT",
         "For words: a file with a word on each line, instead of the vocabulary. For states: a file "
-        "of texts. - is stdin.",
+        "of texts. - is stdin. After a MODEL: the .onnx file to write.",
         None,
     ),
-    target: Path = option("The file to write.", ..., "--out", "-o"),
+    target: Path | None = option("The file to write.", None, "--out", "-o"),
+    int8: bool = option("For ONNX: store weights in 8 bits, a quarter of the size.", False),
+    softmax: bool = option("For ONNX: write the softmax, too, to predict words.", False),
     text: list[str] | None = TEXT,
 ) -> None:
-    """Export the softmax weights, the context-free vectors of words, or the LSTM states.
+    """Export a model to ONNX, its softmax, the context-free vectors of words, or the LSTM states.
 
-    The softmax is written as .npz, .npy or .txt; the words as .txt (word2vec's text format) or as
-    .npy with a .words.txt beside it; the states after each word as .npz.
+    The ONNX file is for onnxruntime in any language (elmokit[onnx]). The softmax is written as
+    .npz, .npy or .txt; the words as .txt (word2vec's text format) or as .npy with a .words.txt
+    beside it; the states after each word as .npz.
 
-    Example: elmo export words --model run --out words.txt
+    Examples: elmo export english english.onnx --int8; elmo export words --model run --out words.txt
     """
-    if what == "softmax" and (source or text):
-        raise typer.BadParameter("the softmax needs no INPUT")
-    embedder = load()
+    if source is not None and source.endswith(".onnx"):  # elmo export MODEL FILE.onnx
+        if target is not None or load.keywords["model"]:
+            raise typer.BadParameter("MODEL FILE.onnx leaves nothing to say to --out and --model")
+        load = functools.partial(load, model=[what])
+        what, target, source = "onnx", Path(source), None
+    if what not in _EXPORTED:
+        raise typer.BadParameter(
+            f"{what!r} is not one of {', '.join(map(repr, _EXPORTED))}; or name a .onnx file after "
+            "a model",
+            param_hint="WHAT",
+        )
+    if target is None:
+        raise typer.BadParameter("missing option; name the file to write", param_hint="--out")
+    if what != "onnx" and (int8 or softmax):
+        raise typer.BadParameter("--int8 and --softmax are for ONNX alone")
+    if what in ("softmax", "onnx") and (source or text):
+        raise typer.BadParameter(f"{what} needs no INPUT")
+    tell(f"{target}: {_export(load(), what, target, source, text, int8=int8, softmax=softmax)}")
+
+
+_EXPORTED = ("softmax", "words", "states", "onnx")
+
+
+def _export(
+    embedder: "Embedder",
+    what: str,
+    target: Path,
+    source: str | None,
+    text: list[str] | None,
+    *,
+    int8: bool,
+    softmax: bool,
+) -> str:
+    """Write what was asked for, and say how much it is."""
+    if what == "onnx":
+        elmokit.export_onnx(embedder, target, int8=int8, softmax=softmax)
+        return f"{target.stat().st_size / 1e6:,.1f} MB"
     if what == "softmax":
-        count = elmokit.export_softmax(embedder, target)
-    elif what == "words" and not source and not text:
-        count = elmokit.export_words(embedder, target)
-    else:
-        with lines_of(source, text) as lines:
-            if what == "words":
-                count = elmokit.export_words(
-                    embedder, target, (line.strip(" \t") for line in lines)
-                )
-            else:
-                sentences = (words for line in lines for words in embedder.tokenize(line))
-                count = elmokit.export_states(embedder, target, sentences)
-    tell(f"{target}: {counted(count, 'sentence' if what == 'states' else 'word')}")
+        return counted(elmokit.export_softmax(embedder, target), "word")
+    if what == "words" and not source and not text:
+        return counted(elmokit.export_words(embedder, target), "word")
+    with lines_of(source, text) as lines:
+        if what == "words":
+            words = (line.strip(" \t") for line in lines)
+            return counted(elmokit.export_words(embedder, target, words), "word")
+        sentences = (words for line in lines for words in embedder.tokenize(line))
+        return counted(elmokit.export_states(embedder, target, sentences), "sentence")
