@@ -133,28 +133,34 @@ function withoutSurrogates(text) {
   return /[\ud800-\udfff]/.test(text) ? text.replace(/\p{Surrogate}/gu, "") : text;
 }
 
-// Initials and abbreviations with points inside; numbers; words with hyphens or points inside;
-// the ending of a contraction; three points or more; any other character by itself.
 const TOKEN = new RegExp(
   [
+    // Initials and abbreviations, whose point belongs to them.
     String.raw`(?:\p{L}\.){2,}`,
-    String.raw`\p{N}+(?:[.,:]\p{N}+)*`,
-    String.raw`(?<=\p{L})['’]\p{L}+`,
+    String.raw`(?<![\p{L}\p{N}])(?:\p{Lu}|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|v|No)\.(?=\s+\S)`,
+    // The ending of a contraction; words and numbers with marks inside.
+    String.raw`(?<=\p{L})'\p{L}+`,
+    String.raw`\p{N}+(?:[.,:]\p{N}+)+`,
     String.raw`[\p{L}\p{M}\p{N}]+(?:[-.][\p{L}\p{M}\p{N}]+)*`,
     String.raw`\.{2,}|_{3,}`,
     String.raw`\S`,
   ].join("|"),
   "gu",
 );
+const PLAIN_MARKS = new Map(
+  Object.entries({ "‘": "'", "’": "'", "“": '"', "”": '"', "„": '"', "–": "-", "—": " - " }),
+);
 
 /**
- * The words and punctuation marks of a sentence, by simple rules.
+ * The words and punctuation marks of a sentence, by simple rules; curly quotes and long dashes
+ * become plain ones.
  *
  * English models were trained on text that Moses had split; this splits most of it alike. Where it
  * matters, split the text as the model's `info.tokenizer` says, and give lists of words.
  */
 export function splitWords(text) {
-  return text.match(TOKEN) ?? [];
+  const plain = text.replace(/[‘’“”„–—]/g, (mark) => PLAIN_MARKS.get(mark));
+  return plain.match(TOKEN) ?? [];
 }
 
 /** The sentences of a text: they end with . ! or ? before a space and a capital, or with a line. */

@@ -1,0 +1,221 @@
+"""The JavaScript package in Node and in Chromium, against this package's numbers."""
+
+import json
+import lzma
+import os
+import random
+import re
+import shutil
+import subprocess
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+
+import elmokit
+from elmokit.batching import index_words
+from elmokit.character_ids import CharacterIndexer, LexiconIndexer, WordIndexer
+from elmokit.model.softmax import Softmax
+from elmokit.pooling import POOLINGS
+from elmokit.tokenizers import get_tokenizer
+from elmokit.vocab import Vocabulary
+from test_onnx_export import LEXICONS, MODELS, VOCABULARY, make_model, random_sentences
+
+pytest.importorskip("onnx", reason="needs elmokit[onnx]")
+
+PACKAGE = Path(__file__).parents[1] / "packages" / "elmokit-js"
+RUNTIME = PACKAGE / "node_modules" / "onnxruntime-web"
+NODE = shutil.which("node")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+SENTENCES = [["I", "ate", "an", "apple"], ["word1", "word7", "数学"], [], ["x" * 70, "😀", "word1"]]
+
+
+@pytest.fixture(scope="module")
+def node():
+    if NODE is None:
+        pytest.skip("needs Node, which is not installed")
+    if not RUNTIME.is_dir():
+        pytest.skip(f"needs onnxruntime-web: run `npm install` in packages/{PACKAGE.name}")
+    return NODE
+
+
+@pytest.mark.full
+def test_node_gives_the_same_ids_vectors_and_predictions(node, tmp_path):
+    write_ids(tmp_path)
+    write_batches(tmp_path)
+    softmax = partial(Softmax, len(VOCABULARY), 6)
+    models = {
+        "bytes": make_model(softmax=softmax()),
+        "forward": make_model(softmax=softmax(), directions=("forward",)),
+        "backward": make_model(softmax=softmax(), directions=("backward",)),
+        "words": make_model(softmax=softmax(), **MODELS["words"]),
+        "lexicons": make_model(**MODELS["lexicons"]),
+        "english": elmokit.load(),
+    }
+    for name, model in models.items():
+        write_model(tmp_path, name, model)
+    write_int8(tmp_path, models["english"])
+    (tmp_path / "models.json").write_text(json.dumps([*models, "int8"]))
+    done = run_tests(node, ELMOKIT_EXPECTED=tmp_path)
+    skipped, passed = (
+        int(re.search(rf"^# {kind} (\d+)$", done, re.MULTILINE)[1]) for kind in ("skipped", "pass")
+    )
+    assert skipped == 1  # the prose, below
+    assert passed > 40
+
+
+@pytest.mark.full
+def test_text_is_split_as_moses_splits_it_almost_always(node, tmp_path, shared):
+    prose = tmp_path / "prose.json"
+    prose.write_text(json.dumps(split_prose(shared)))
+    done = run_tests(node, ELMOKIT_PROSE=prose)
+    assert re.search(r"# \d+ of \d+ sentences alike", done), done
+
+
+def run_tests(node, **environment):
+    """The package's tests, which must pass: what they print."""
+    done = subprocess.run(
+        [node, "--test", "--test-reporter=tap", "test/"],
+        cwd=PACKAGE, env=os.environ | {name: str(value) for name, value in environment.items()},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def write_ids(folder):
+    """Thousands of random words, with the ids of each kind of model."""
+    words = fuzzed_words(5000)
+    listed = [word for word in words if not re.search("[\ud800-\udfff]", word)][::3]
+    cases = {
+        "bytes": (CharacterIndexer(50), {"ids": "bytes", "max_characters": "50"}),
+        "short": (CharacterIndexer(6), {"ids": "bytes", "max_characters": "6"}),
+        "words": (
+            WordIndexer(Vocabulary([*VOCABULARY, *listed, "word3"])),
+            {"ids": "words", "vocabulary": json.dumps([*VOCABULARY, *listed, "word3"])},
+        ),
+        "lexicons": (
+            LexiconIndexer(LEXICONS, 20),
+            {
+                "ids": "lexicons", "max_characters": "20",
+                "lexicon_characters": json.dumps([*LEXICONS.characters]),
+                "lexicon_words": json.dumps([*LEXICONS.words]),
+            },
+        ),
+    }  # fmt: skip
+    expected = []
+    for name, (indexer, metadata) in cases.items():
+        ids, _ = indexer.encode(words)
+        (folder / f"{name}.ids").write_bytes(ids.astype("<i4").tobytes())
+        expected.append({"name": name, "metadata": metadata, "words": words, "rows": f"{name}.ids"})
+    (folder / "ids.json").write_text(json.dumps(expected))
+
+
+def fuzzed_words(count):
+    """Words of all of Unicode, half of pairs of surrogates, names of JavaScript, boundaries."""
+    chance = random.Random(0)
+    special = [
+        "<S>", "</S>", "<UNK>", "<bos>", "<eos>", "<oov>", "<pad>", "<bow>", "<eow>", "", "\0",
+        "constructor", "__proto__", "toString", "hasOwnProperty", "\ufeff", "word3", "the",
+        "\ud800", "a\udfff", "\ud800x\ud800", "é", "e\u0301", "👩‍👩‍👧", "a" * 48, "a" * 49, "é" * 24,
+        "é" * 25, "数" * 16, "😀" * 12, "a" + "😀" * 12,
+    ]  # fmt: skip
+    ranges = [(32, 127), (0xA0, 0x250), (0x370, 0x600), (0x4E00, 0xA000), (0x1F300, 0x1FA00)]
+    ranges += [(0, 0xD800), (0xE000, 0x110000)]
+    for _ in range(count - len(special)):
+        low, high = chance.choice(ranges)
+        length = chance.choice([1, 2, 3, 5, 8, 13, 30, 60])
+        special.append("".join(chr(chance.randrange(low, high)) for _ in range(length)))
+    return special
+
+
+def write_batches(folder):
+    draw = np.random.default_rng(0)
+    batches = [[["<S>", "a", "</S>"]], [[]], [["a"], ["b", "a", "toString", "__proto__"]]]
+    batches += [random_sentences(draw) for _ in range(20)]
+    expected = []
+    for sentences in batches:
+        types, words = index_words(sentences)
+        expected.append({"sentences": sentences, "types": types, "words": words.tolist()})
+    (folder / "batches.json").write_text(json.dumps(expected))
+
+
+def write_model(folder, name, model):
+    """A model with what its methods give."""
+    pretrained, config = model.pretrained, model.bilm.config
+    softmax = pretrained.model.softmax is not None
+    elmokit.export_onnx(model, folder / f"{name}.onnx", softmax=softmax)
+    sentences = [*SENTENCES, *random_sentences(np.random.default_rng(1), count=12)]
+    write_layers(folder, name, model, sentences)
+    texts = [["word1", "dog", "."], ["word2", "Word3", "!", "dog"], ["!", "?"], []]
+    encoded = []
+    for pooling in POOLINGS if softmax else [name for name in POOLINGS if name != "idf"]:
+        for layers in ("mean", "top", "all", "concat", "sum", 0, -2, [1, 0]):
+            vectors = model.encode(texts, layers=layers, pooling=pooling)
+            encoded.append({
+                "options": {"layers": layers, "pooling": pooling}, "texts": texts,
+                "vectors": vectors.reshape(len(texts), -1).tolist(),
+            })  # fmt: skip
+    unit = model.encode(texts, normalize_embeddings=True).tolist()
+    encoded.append({"options": {"normalize": True}, "texts": texts, "vectors": unit})
+    asked = []
+    for sentence in SENTENCES[:3] if softmax else []:
+        for direction in config.directions:
+            ask = model.next_words if direction == "forward" else model.previous_words
+            words = ask(sentence, k=7)
+            asked.append({"text": sentence, "direction": direction, "k": 7, "words": words})
+    if softmax:
+        for text in (["word1", "___", "word2"], ["___", "word1", "___"]):
+            words = model.fill(text, k=5)
+            asked.append({"text": text, "direction": "fill", "k": 5, "words": words})
+    scores = [score.log_probability for score in model.score(sentences)] if softmax else []
+    info = {
+        "fingerprint": pretrained.fingerprint(), "layers": model.num_layers, "dim": model.dim,
+        "directions": list(config.directions), "softmax": softmax, "precision": "float32",
+        "vocabularySize": len(VOCABULARY) if softmax and name != "english" else None,
+    }  # fmt: skip
+    if name == "english":
+        info["vocabularySize"] = len(pretrained.vocabulary)
+    expected = {
+        "sentences": sentences, "layers": f"{name}.layers", "encoded": encoded, "asked": asked,
+        "scores": scores, "info": info, "tolerance": 1e-5,
+    }  # fmt: skip
+    (folder / f"{name}.json").write_text(json.dumps(expected))
+
+
+def write_layers(folder, name, model, sentences):
+    arrays = [array.astype("<f4").tobytes() for array in model.embed(sentences)]
+    (folder / f"{name}.layers").write_bytes(b"".join(arrays))
+
+
+def write_int8(folder, english):
+    """The English model in 8 bits, whose vectors are compared by their cosine."""
+    elmokit.export_onnx(english, folder / "int8.onnx", int8=True)
+    sentences = [
+        words
+        for text in (
+            "The bank of the river was steep. He put his money in the bank.",
+            "She didn't know why; nobody did, in 1,234 years.",
+        )
+        for words in english.tokenize(text)
+    ]
+    write_layers(folder, "int8", english, sentences)
+    expected = {
+        "sentences": sentences, "layers": "int8.layers", "encoded": [], "asked": [], "scores": [],
+        "info": {"precision": "int8", "softmax": False, "licence": "cc-by-sa-3.0"},
+        "tolerance": None,
+    }  # fmt: skip
+    (folder / "int8.json").write_text(json.dumps(expected))
+
+
+def split_prose(shared):
+    """Sentences of Wikipedia with their words."""
+    moses = get_tokenizer("moses")
+    packed = shared / "data" / "tasks" / "qa_squad" / "dev.json.xz"
+    articles = json.loads(lzma.decompress(packed.read_bytes()))["data"]
+    texts = [paragraph["context"] for article in articles for paragraph in article["paragraphs"]]
+    sentences = [sentence for text in texts for sentence in moses.split_sentences(text)]
+    return [(sentence, moses.tokenize(sentence)) for sentence in sentences]
