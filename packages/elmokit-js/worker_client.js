@@ -15,7 +15,12 @@ export async function loadInWorker(source, options = {}) {
       typeof address === "string" ? new URL(address, document.baseURI).href : address
     );
     if (rest.runtime !== undefined) rest.runtime = absolute(rest.runtime);
-    if (rest.wasmPaths !== undefined) rest.wasmPaths = absolute(rest.wasmPaths);
+    if (typeof rest.wasmPaths === "object") {
+      const paths = Object.entries(rest.wasmPaths);
+      rest.wasmPaths = Object.fromEntries(paths.map(([name, path]) => [name, absolute(path)]));
+    } else if (rest.wasmPaths !== undefined) {
+      rest.wasmPaths = absolute(rest.wasmPaths);
+    }
     signal?.throwIfAborted();
     const address = source instanceof URL ? source.href : absolute(source);
     model.info = Object.freeze(await model.call("load", address, rest));
