@@ -23,12 +23,13 @@ LAYERS = [
         "inference_session", "embedder", "file_embedding", "export", "pooling", "whitening",
         "scoring", "word_prediction", "model_package", "onnx_export",
     },
+    {"bulk"},
     {"word_occurrences", "plots"},
-    {"pretraining", "tasks", "search", "compat", "integrations"},
+    {"pretraining", "tasks", "search", "compat", "integrations", "ray"},
     {"server"},
     {"cli", "__main__"},
 ]  # fmt: skip
-INDEPENDENT = LAYERS[7]  # these packages do not import each other
+INDEPENDENT = LAYERS[8]  # these packages do not import each other
 THIRD_PARTIES = {
     "faiss": {"search"},
     "filelock": {"catalogue"},
@@ -54,6 +55,8 @@ THIRD_PARTIES = {
     "platformdirs": {"catalogue"},
     "prometheus_client": {"server"},
     "psycopg": {"search"},
+    "pyarrow": {"bulk", "ray"},
+    "ray": {"ray"},
     "sacremoses": {"tokenizers"},
     "safetensors": {"formats"},
     "snowballstemmer": {"search"},

@@ -26,7 +26,7 @@ def test_importing_the_package_does_not_import_torch():
 def test_no_public_name_needs_a_tool_that_is_an_extra():
     tools = (
         "datasets", "faiss", "fastapi", "gensim", "huggingface_hub", "keras", "langchain_core",
-        "matplotlib", "pandas", "polars", "pyarrow", "scipy", "sklearn", "spacy", "thinc",
+        "matplotlib", "pandas", "polars", "pyarrow", "ray", "scipy", "sklearn", "spacy", "thinc",
     )  # fmt: skip
     code = (
         "import sys, elmokit, elmokit.integrations\n"

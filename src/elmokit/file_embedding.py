@@ -168,7 +168,7 @@ class _Output:
         return {
             **model_attributes(self.embedder.pretrained),
             "precision": self.embedder.precision,
-            "form": _stored_layers(self.layers),
+            "form": stored_layers(self.layers),
             **({} if self.pooling is None else {"pooling": self.pooling}),
             "tokens_per_batch": str(self.embedder.tokens_per_batch),
         }
@@ -228,7 +228,7 @@ def model_attributes(pretrained: Pretrained) -> dict[str, str]:
     }
 
 
-def _stored_layers(layers: Layers) -> str:
+def stored_layers(layers: Layers) -> str:
     """The choice of layers as files name it."""
     if layers == "mean":
         return "average"

@@ -4,6 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
+from elmokit.bulk import open_shards, row_vectors
 from typed import failed, succeeded
 
 
@@ -108,3 +109,38 @@ def test_wrong_usage_exits_with_2(elmo, text, tmp_path):
     failed(elmo("embed", text, out, "--top", "--all"), "choose one of --all, --top", code=2)
     failed(elmo("embed", text, out, "--top", "--layers", "0"), "choose one of", code=2)
     failed(elmo("encode", text, "--layers", "0,2"), "'0,2' is several vectors", code=2)
+
+
+def test_embed_writes_a_folder_of_shards(elmo, folder, loaded, text, tmp_path):
+    more = tmp_path / "more.jsonl"
+    more.write_text('{"text": "one more", "n": 3}\n')
+    options = ["-m", folder, "--layers", "top", "--workers", "1", "--rows-per-shard", "2"]
+    _, err, code = elmo("embed", text, more, f"{tmp_path}/out/", *options)
+    assert (err, code) == (f"{tmp_path}/out/: 3 rows\n", 0)
+    shards, _ = open_shards(tmp_path / "out")
+    tables = [shards.read_shard(0), shards.read_shard(1)]
+    assert [len(table) for table in tables] == [2, 1]
+    assert tables[1]["n"].to_pylist() == [3]
+    lines = [*text.read_text().splitlines(), "one more"]
+    expected = loaded.embed([line.split() for line in lines], layers="top")
+    found = [vectors for table in tables for vectors in row_vectors(table)]
+    for vectors, array in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(vectors, array[0])
+    # A folder that exists is known without a slash.
+    succeeded(elmo("embed", text, more, tmp_path / "out", *options))
+    other = elmo("embed", text, more, tmp_path / "out", *options, "--dtype", "float16")
+    failed(other, "out: was started with dtype float32, now float16; go on as it was started")
+
+
+def test_options_of_files_and_of_folders_are_not_mixed(elmo, folder, text, tmp_path):
+    out = f"{tmp_path}/out/"
+    failed(elmo("embed", text, out, "--state", "carry"), "--state carry is not for a folder", 2)
+    failed(elmo("embed", text, out, "--fasta"), "--fasta is not for a folder of shards", 2)
+    failed(elmo("embed", out, "--text", "a"), "--text is not for a folder of shards", 2)
+    failed(elmo("embed", text, out, "--address", "auto"), "--address is for --engine ray", 2)
+    hdf5 = tmp_path / "out.hdf5"
+    failed(elmo("embed", text, hdf5, "--workers", "2"), "--workers is for a folder of shards", 2)
+    failed(elmo("embed", text, text, hdf5), f"let OUTPUT end in / to write one: {hdf5}/", 2)
+    failed(elmo("embed", "-", out, "-m", folder), "stdin cannot be read twice")
+    failed(elmo("embed", out, "-m", folder), "no input is named")
+    failed(elmo("embed"), "no OUTPUT given; name the HDF5 file to write, or a folder", 2)

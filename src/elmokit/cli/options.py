@@ -26,7 +26,7 @@ from elmokit.pooling import LAYERS, POOLINGS
 from elmokit.tokenizers import TOKENIZERS, check_tokenizer
 
 if TYPE_CHECKING:
-    from elmokit.embedder import Embedder
+    from elmokit.embedder import Embedder, LoadOptions
 
     PoolingName = str
 else:
@@ -176,10 +176,21 @@ def takes_model(*names: str) -> Callable[[Command], Command]:
 
 
 def _load(model: list[str] | None, **options: Any) -> "Embedder":
-    model = model or []
-    if len(model) > 2:
+    return elmokit.load(*_sources(model), **options)
+
+
+def load_options(load: Load) -> "LoadOptions":
+    """What `load` loads, for processes that each load it."""
+    options: dict[str, Any] = {**load.keywords}
+    source, weights = [*_sources(options.pop("model")), None, None][:2]
+    return elmokit.LoadOptions(source, weights, **options)
+
+
+def _sources(model: list[str] | None) -> list[str]:
+    """The model that --model names, or its options file and its weights file."""
+    if model and len(model) > 2:
         raise typer.BadParameter(f"--model was given {len(model)} times, expected once or twice")
-    return elmokit.load(*model, **options)
+    return model or []
 
 
 def parse_layers(text: str) -> Any:

@@ -1,5 +1,6 @@
 """Commands that compute vectors: embed (of words) and encode (of texts)."""
 
+import os
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from elmokit.cli.options import (
     counted,
     layers_option,
     lines_of,
+    load_options,
     option,
     parse_layers,
     pooling_option,
@@ -27,13 +29,23 @@ from elmokit.cli.options import (
 from elmokit.fasta import Identifiers, is_fasta
 from elmokit.pooling import LAYERS
 
+_SHARDS = "A folder of Parquet shards"
+
 
 @resumable("run the same command again to go on after the last sentence written")
 @takes_model("align", "state", "precision", "kernel", "tokens_per_batch")
 def embed(
     load: Load,
-    source: str = argument("INPUT", "A file with a sentence on each line, or FASTA; - is stdin."),
-    target: Path | None = argument("OUTPUT", "The HDF5 file to write.", None),
+    sources: list[str] | None = argument(
+        "INPUT",
+        "A file with a sentence on each line, or FASTA; - is stdin. For a folder of shards: files, "
+        "folders, quoted globs or addresses (s3://…) of text, JSON Lines, CSV or Parquet, plain or "
+        "packed.",
+        None,
+    ),
+    target: str | None = argument(
+        "OUTPUT", "The HDF5 file to write, or a folder of Parquet shards, which ends in /.", None
+    ),
     layers: str = layers_option("Which layers to write", "all", names=[*LAYERS], numbers="NUMBERS"),
     all_layers: bool = option("All layers (layers, words, dim), as --layers all.", False, "--all"),
     top: bool = option("The top layer (words, dim), as --layers top.", False),
@@ -71,6 +83,37 @@ def embed(
     split_char: str = option(
         "What stands between parts of a header.", "|", rich_help_panel="Proteins"
     ),
+    engine: Literal["local", "ray"] | None = option(
+        "What runs the workers: processes on this machine, or Ray (elmokit[ray]).",
+        None,
+        show_default="local",
+        rich_help_panel=_SHARDS,
+    ),
+    workers: int | None = option(
+        "How many processes compute, in one thread each.",
+        None,
+        min=1,
+        show_default="one for each CPU, of the cluster with Ray",
+        rich_help_panel=_SHARDS,
+    ),
+    address: str | None = option(
+        "With --engine ray: the cluster to use; auto is the one that this machine belongs to.",
+        metavar="ADDRESS|auto",
+        show_default="a new one, on this machine",
+        rich_help_panel=_SHARDS,
+    ),
+    column: str | None = option(
+        "The column with texts or lists of words.",
+        show_default="text, or words",
+        rich_help_panel=_SHARDS,
+    ),
+    rows_per_shard: int | None = option(
+        "How many rows of the input a shard has.",
+        None,
+        min=1,
+        show_default="10000",
+        rich_help_panel=_SHARDS,
+    ),
     text: list[str] | None = TEXT,
 ) -> None:
     """Embed the words of each sentence, or the residues of each protein, and write an HDF5 file.
@@ -78,15 +121,20 @@ def embed(
     It has one dataset for each line or protein. If it is interrupted, run the same command again
     to go on. With --text, give OUTPUT alone.
 
+    An OUTPUT that ends in / is a folder: it gets Parquet shards with the input's columns, the row's
+    id and its vectors, which several processes or a Ray cluster compute. If any of them is killed,
+    the same command goes on; every row of the input is written once.
+
     Example: elmo embed sentences.txt vectors.hdf5 --layers mean
+
+    Example: elmo embed corpus.jsonl.gz vectors/ --pooling mean --layers mean --workers 8
     """
     from elmokit.file_embedding import embed_fasta, embed_file  # noqa: PLC0415  (takes seconds)
 
-    input_name: str | None = source
-    if text and target is None:
-        input_name, target = None, Path(source)
     if target is None:
-        raise typer.BadParameter("no OUTPUT given; name the HDF5 file to write")
+        raise typer.BadParameter(
+            "no OUTPUT given; name the HDF5 file to write, or a folder, which ends in /"
+        )
     flags = {"all": all_layers, "top": top, "mean": average}
     chosen = [name for name, is_set in flags.items() if is_set] or [layers]
     if len(chosen) > 1 or (layers != "all" and chosen != [layers]):
@@ -97,6 +145,35 @@ def embed(
             "computed together"
         )
     output: Any = {"layers": parse_layers(chosen[0]), "pooling": pooling, "dtype": dtype}
+    of_shards = {
+        "--engine": engine, "--workers": workers, "--address": address, "--column": column,
+        "--rows-per-shard": rows_per_shard,
+    }  # fmt: skip
+    if engine is not None or _is_shard_folder(target):
+        of_files = {
+            "--text": text, "--fasta": fasta, "--id-field": id_field,
+            "--batch-size": batch_size > 1, "--use-sentence-keys": use_sentence_keys,
+            "--forget-sentences": forget_sentences,
+            "--state carry": load.keywords["state"] == "carry",
+        }  # fmt: skip
+        if given := [name for name, value in of_files.items() if value]:
+            raise typer.BadParameter(f"{given[0]} is not for a folder of shards; leave it out")
+        output |= {"tokenizer": tokenizer, "column": column}
+        output |= {} if rows_per_shard is None else {"rows_per_shard": rows_per_shard}
+        _embed_corpus(load, sources or [], target, engine, workers, address, **output)
+        return
+    if given := [name for name, value in of_shards.items() if value is not None]:
+        raise typer.BadParameter(
+            f"{given[0]} is for a folder of shards; let OUTPUT end in / to write one: {target}/"
+        )
+    if not sources and not text:
+        raise typer.BadParameter("no OUTPUT given; name the HDF5 file to write")
+    if len(sources or ()) > 1:
+        raise typer.BadParameter(
+            f"{len(sources or ())} inputs are for a folder of shards; let OUTPUT end in / to write "
+            f"one: {target}/"
+        )
+    input_name = sources[0] if sources else None
     if input_name is not None and (is_fasta(input_name) if fasta is None else fasta):
         if tokenizer != "spaces" or use_sentence_keys or batch_size > 1:
             raise typer.BadParameter(
@@ -120,6 +197,33 @@ def embed(
             total=count_lines(input_name, text),
         )
     tell(f"{target}: {counted(count, 'sentence')}")
+
+
+def _is_shard_folder(target: str) -> bool:
+    """Whether OUTPUT is to be a folder of shards, or is one."""
+    is_folder = target.endswith(("/", os.sep)) or "://" in target
+    return is_folder or Path(target, "manifest.json").is_file()
+
+
+def _embed_corpus(
+    load: Load,
+    inputs: list[str],
+    target: str,
+    engine: str | None,
+    workers: int | None,
+    address: str | None,
+    **output: Any,
+) -> None:
+    from elmokit.bulk import embed_corpus  # noqa: PLC0415  (needs the extra elmokit[bulk])
+
+    if engine == "ray":
+        from elmokit.ray import RayEngine  # noqa: PLC0415  (needs the extra elmokit[ray])
+
+        output["engine"] = RayEngine(address=address, workers=workers)
+    elif address is not None:
+        raise typer.BadParameter("--address is for --engine ray")
+    count = embed_corpus(inputs, target, model=load_options(load), workers=workers, **output)
+    tell(f"{target}: {counted(count, 'row')}")
 
 
 def _as_number(text: str | None) -> int | str | None:
