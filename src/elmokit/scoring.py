@@ -18,6 +18,7 @@ from elmokit.language_model_results import LogProbabilities, Perplexity, Score
 from elmokit.model.bilm import LanguageModel, State
 from elmokit.model_config import Direction
 from elmokit.progress import Progress
+from elmokit.threads import using_threads
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN, Vocabulary
 
 # The boundary in which an LSTM starts a sentence, and the one that it predicts at the end.
@@ -198,6 +199,7 @@ def _score_independent(
             yield from (scores.pop(index) for index in range(len(window)))
 
 
+@using_threads(None)
 def _score_batch(scorer: Scorer, sentences: list[list[str]]) -> Iterator[Score]:
     hidden, _ = scorer.run(sentences, None, directions=scorer.directions)
     lengths = [len(sentence) + 1 for sentence in sentences]  # with the boundary that is predicted
@@ -252,6 +254,7 @@ def _split_evenly(sentences: list[list[str]], streams: int | None) -> list[list[
     return [sentences[start:end] for start, end in pairwise(edges) if start < end]
 
 
+@using_threads(None)
 def _score_streams(
     scorer: Scorer,
     parts: list[list[list[str]]],

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -10,11 +11,12 @@ from elmokit.errors import InputError
 from elmokit.language_model_results import Prediction
 from elmokit.model.bilm import State
 from elmokit.model_config import Direction
-from elmokit.scoring import END_TOKEN, START_TOKEN, Scorer, score
+from elmokit.scoring import END_TOKEN, START_TOKEN, Scorer
 from elmokit.threads import using_threads
 from elmokit.vocab import SENTENCE_BEGIN, SENTENCE_END, UNKNOWN
 
 
+@using_threads(None)  # a row is too short for torch's own threads
 def predict_words(
     scorer: Scorer,
     sentences: Sequence[Sequence[str]],
@@ -63,8 +65,7 @@ def _most_probable(scorer: Scorer, log_probabilities: Tensor, k: int) -> list[Pr
     """The k most probable words in order; of equals, the one first in the vocabulary."""
     if k < 1:
         raise InputError(f"k is {k}, expected 1 or more words")
-    with using_threads(1):  # a sort of one row is too short for torch's own threads
-        values, rows = log_probabilities.sort(descending=True, stable=True)
+    values, rows = log_probabilities.sort(descending=True, stable=True)
     return [
         Prediction(scorer.vocabulary[int(row)], float(value.exp()))
         for value, row in zip(values[:k], rows[:k], strict=True)
@@ -78,8 +79,10 @@ _STAND_IN = "\ue000"
 # In a gap, so many words are tried at least, and several gaps are filled so many times in turn.
 TRIED = 50
 ROUNDS = 3
+_TOKENS_PER_BATCH = 4096
 
 
+@using_threads(None)
 def fill_text(
     scorer: Scorer,
     text: str | Sequence[str],
@@ -128,13 +131,14 @@ def fill(scorer: Scorer, sentence: Sequence[str], *, k: int = 10) -> list[list[P
     if len(gaps) > 1:
         _fill_from_one_side(scorer, filled, gaps)
     predictions: dict[int, list[Prediction]] = {}
-    for _ in range(ROUNDS):
-        before = list(filled)
-        for gap in gaps:
-            predictions[gap] = _fill_gap(scorer, filled, gap, max(k, TRIED))
-            filled[gap] = predictions[gap][0].word
-        if len(gaps) == 1 or filled == before:
-            break
+    with scorer.session.reporting_truncated_words():
+        for _ in range(ROUNDS):
+            before = list(filled)
+            for gap in gaps:
+                predictions[gap] = _fill_gap(scorer, filled, gap, max(k, TRIED))
+                filled[gap] = predictions[gap][0].word
+            if len(gaps) == 1 or filled == before:
+                break
     return [predictions[gap][:k] for gap in gaps]
 
 
@@ -142,31 +146,73 @@ def _fill_from_one_side(scorer: Scorer, filled: list[str], gaps: list[int]) -> N
     """Fill each gap with the most probable word of one LSTM, after the gaps before it."""
     direction = scorer.directions[0]
     for gap in gaps if direction == "forward" else reversed(gaps):
-        log_probabilities = _from_one_side(scorer, filled, gap, direction)
+        log_probabilities, _ = _side(scorer, filled, gap, direction)
         filled[gap] = _most_probable(scorer, log_probabilities, 1)[0].word
 
 
 def _fill_gap(scorer: Scorer, filled: list[str], gap: int, tried: int) -> list[Prediction]:
-    sides = [_from_one_side(scorer, filled, gap, direction) for direction in scorer.directions]
-    words = [word for word, _ in _most_probable(scorer, torch.stack(sides).sum(0), tried)]
-    candidates = [[*filled[:gap], word, *filled[gap + 1 :]] for word in words]
-    scores = [scored.log_probability for scored in score(scorer, candidates)]
-    shares = torch.tensor(scores, dtype=torch.float64).softmax(0)
+    sides = {direction: _side(scorer, filled, gap, direction) for direction in scorer.directions}
+    both = torch.stack([log_probabilities for log_probabilities, _ in sides.values()]).sum(0)
+    words = [word for word, _ in _most_probable(scorer, both, tried)]
+    scores = [
+        _scores_in_gap(scorer, filled, gap, words, direction, *side)
+        for direction, side in sides.items()
+    ]
+    shares = torch.stack(scores).mean(0).softmax(0)
     order = shares.sort(descending=True, stable=True).indices.tolist()
     return [Prediction(words[index], float(shares[index])) for index in order]
 
 
-def _from_one_side(
+def _side(
     scorer: Scorer, filled: list[str], gap: int, direction: Direction
-) -> Tensor:  # -> (words,)
-    """The logarithm of each word's probability in a gap, -inf for special tokens."""
+) -> tuple[Tensor, State]:
+    """The logarithm of each word's probability in a gap, (words,), by the words on one side.
+
+    It is -inf for special tokens. Also the state after these words.
+    """
     side = filled[:gap] if direction == "forward" else filled[gap + 1 :]
-    hidden, _ = _run_context(scorer, [side], direction)
+    hidden, state = _run_context(scorer, [side], direction)
     log_probabilities = scorer.log_probabilities(hidden)[0]
     log_probabilities[scorer.known_ids([UNKNOWN, SENTENCE_BEGIN, SENTENCE_END])] = -torch.inf
-    return log_probabilities
+    return log_probabilities, state
 
 
+def _scores_in_gap(
+    scorer: Scorer,
+    filled: list[str],
+    gap: int,
+    words: list[str],
+    direction: Direction,
+    log_probabilities: Tensor,
+    state: State,
+) -> Tensor:  # (words,), float64
+    """For each word put in a gap, the log-probability of the sentence in one direction.
+
+    What comes before the gap is left out, because it is the same for all; `log_probabilities` and
+    `state` are those of `_side`.
+    """
+    if direction == "forward":
+        rest, end = filled[gap + 1 :], END_TOKEN[direction]
+        rows, targets = [[word, *rest] for word in words], [*rest, end]
+    else:
+        rest, end = filled[:gap], END_TOKEN[direction]
+        rows, targets = [[*rest, word] for word in words], [end, *rest]
+    target_ids = scorer.ids(targets)
+    scores = log_probabilities[torch.from_numpy(scorer.ids(words))].double().cpu()
+    rows_per_batch = max(1, _TOKENS_PER_BATCH // len(targets))
+    for start in range(0, len(rows), rows_per_batch):
+        batch = slice(start, start + rows_per_batch)
+        count = len(rows[batch])
+        copies = state.rows(torch.zeros(count, dtype=torch.long))
+        hidden, _ = scorer.run(rows[batch], copies, directions=[direction], boundaries=False)
+        likelihood = scorer.log_likelihood(
+            hidden[direction].flatten(0, 1), np.tile(target_ids, count)
+        )
+        scores[batch] += torch.from_numpy(likelihood).view(count, -1).sum(1)
+    return scores
+
+
+@using_threads(None)
 def sample(
     scorer: Scorer,
     sentences: Sequence[Sequence[str]] = (),

@@ -1,9 +1,11 @@
 """The bidirectional language model: one word encoder, two LSTM stacks, a softmax."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -57,10 +59,17 @@ class BiLM(nn.Module):
 
     def version(self) -> list[tuple[object, ...]]:
         """A value that changes when a parameter is written to, replaced, moved or cast."""
-        return [
-            (p.data_ptr(), p.device, p.dtype, 0 if p.is_inference() else p._version)
-            for p in self.parameters()
-        ]
+        version: list[tuple[object, ...]] = []
+        modules: list[nn.Module | None] = [self]
+        for module in modules:  # each call asks for this, and `parameters()` takes twice as long
+            if module is not None:
+                modules += module._modules.values()
+                version += [
+                    (p.data_ptr(), p.device, p.dtype, 0 if p.is_inference() else p._version)
+                    for p in module._parameters.values()
+                    if p is not None
+                ]
+        return version
 
     def forward(self, batch: Batch, state: "State | None" = None) -> "tuple[Tensor, State]":
         """All layers, (layers + 1, sentences, steps, output_size), 0 at padding; and the state."""
@@ -137,7 +146,7 @@ class BiLM(nn.Module):
             direction = config.directions.index(directions[half])
             order, tokens = group.sentence_order, group.token_indices[directions[half]]
             inputs = types[words.flatten()[tokens]]  # (tokens, dim)
-            with torch.autocast(words.device.type, enabled=False):
+            with _without_autocast(words.device):
                 lstm_layers, hidden, cell = self.lstms[direction](
                     inputs,
                     group.batch_sizes,
@@ -181,6 +190,13 @@ class BiLM(nn.Module):
             return 1
         max_groups = min(rows // _MIN_ROWS_PER_THREAD, max_threads)
         return max(1, min(allowed_threads() // max(1, num_directions), int(max_groups)))
+
+
+def _without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """No shorter types for products; what is off already need not be switched off."""
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 @dataclass(frozen=True)
@@ -253,19 +269,22 @@ class PackedSteps:
 
         Only the sentences of `order` are packed, if it is given; it has the longest first.
         """
-        lengths = (words > 0).sum(1)
-        if order is None:
-            order = lengths.argsort(descending=True, stable=True)
-        lengths = lengths[order]
-        steps = torch.arange(words.shape[1], device=words.device)
-        has_word = steps[:, None] < lengths  # (steps, sentences)
-        step, row = has_word.nonzero(as_tuple=True)
-        begin = order[row] * words.shape[1]
+        rows = words.cpu().numpy()
+        lengths = np.count_nonzero(rows > 0, axis=1)
+        by_length = np.argsort(-lengths, kind="stable") if order is None else order.cpu().numpy()
+        lengths = lengths[by_length]
+        num_steps = int(lengths.max(initial=0))
+        has_word = np.arange(num_steps)[:, None] < lengths  # (steps, sentences)
+        step, row = has_word.nonzero()
+        begin = by_length[row] * rows.shape[1]
         return cls(
-            order,
-            [size for size in has_word.sum(1).tolist() if size > 0],
+            torch.from_numpy(by_length).to(words.device),
+            np.count_nonzero(has_word, axis=1).tolist(),
             # The backward LSTM is a forward LSTM on reversed text.
-            {"forward": begin + step, "backward": begin + lengths[row] - 1 - step},
+            {
+                "forward": torch.from_numpy(begin + step).to(words.device),
+                "backward": torch.from_numpy(begin + lengths[row] - 1 - step).to(words.device),
+            },
         )
 
 
