@@ -1,14 +1,15 @@
 """How well and how fast an index searches: recall, speed, questions of SQuAD, STS-B.
 
     python benchmarks/search.py [MODEL] [--corpus FILE …] [--passages 10000 100000]
-        [--store postgresql://…] [--squad dev.json.xz] [--stsb sts-dev.csv]
+        [--store postgresql://…] [--squad dev.json.xz [--weights]] [--stsb sts-dev.csv]
         [--layers mean top …] [--pooling idf mean max …]
 
 With --corpus: the recall of each kind of store, its queries per second and its build time; with
 --store, also in PostgreSQL, in an index that is dropped afterwards. With --squad: how often the
-paragraph of a question is found first or among ten, by the model with each whitening, by BM25 if
-bm25s is installed, and by a weighted sum of both. With --stsb: Spearman's correlation of cosines
-with people's judgements. All layers and poolings are measured in turn; stores use the first.
+paragraph of a question is found first or among ten by each mode of an index, by bm25s if it is
+installed, and by vectors of whole paragraphs; with --weights, also by other weights of a hybrid
+search, to choose them by the train part. With --stsb: Spearman's correlation of cosines with
+people's judgements. All layers and poolings are measured in turn; stores and modes use the first.
 Prints Markdown tables, and one line of JSON at the end.
 """
 
@@ -18,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +27,11 @@ import numpy.typing as npt
 
 import elmokit
 from elmokit.files import find_files
+from elmokit.search import MODES, Index
 from elmokit.search.faiss_vectors import FaissVectors, sample_rows
 from elmokit.search.passage_vectors import IndexConfig, embed_passages
 from elmokit.search.passages import Passage, VectorSource, read_passages
+from elmokit.search.store import Hit
 from elmokit.tasks.datasets.squad import read_squad
 from elmokit.tokenizers import get_tokenizer
 from elmokit.whitening import Whitening
@@ -41,8 +44,10 @@ KINDS = ("flat", "hnsw", "ivf")
 WHITENINGS = ("none", "centre", "top", "zca")
 QUERIES = 1000
 K = 10
+CANDIDATES = 100  # of each question, when weights are tried
 PASSAGES_PER_CALL = 4096
-WEIGHT = 0.2  # of vectors beside BM25: the best of seven on SQuAD's train part
+SHARES = tuple(n / 10 for n in range(11))  # of a part of the score in a hybrid search
+BOOTSTRAPS = 10_000
 
 
 def main() -> None:
@@ -57,6 +62,7 @@ def main() -> None:
     parser.add_argument(
         "--questions", type=int, help="number of questions of SQuAD; 0: all", default=0
     )
+    parser.add_argument("--weights", action="store_true", help="try other weights on SQuAD")
     parser.add_argument("--stsb", type=Path, help="pairs of STS-B")
     parser.add_argument(
         "--layers", nargs="+", default=["0"], help="mean, top, concat or a layer's number"
@@ -82,7 +88,14 @@ def main() -> None:
         )
         print_table(results["stores"])
     if args.squad:
-        results["squad"] = measure_squad(model, configs, args.squad, args.questions)
+        squad = Squad(args.squad, configs[0].tokenizer, args.questions)
+        print(f"\n{len(squad.questions):,} questions, {len(squad.paragraphs):,} paragraphs\n")
+        results["modes"], results["weights"] = measure_modes(
+            model, configs[0], squad, try_weights=args.weights
+        )
+        print_table(results["modes"])
+        print_table(results["weights"])
+        results["squad"] = measure_squad(model, configs, squad)
         print_table(results["squad"])
     if args.stsb:
         results["stsb"] = measure_stsb(model, configs, args.stsb)
@@ -149,8 +162,9 @@ def measure_database(
     url: str, kind: str, stored: Vectors, queries: Vectors, exact: npt.NDArray[np.int64]
 ) -> tuple[dict[str, object], npt.NDArray[np.int64]]:
     """The same in PostgreSQL, without the time to embed and to whiten."""
+    from elmokit.search.pg_builder import PostgresBuilder
     from elmokit.search.pg_connection import Database, PostgresAddress
-    from elmokit.search.pg_store import PostgresBuilder, PostgresStore
+    from elmokit.search.pg_store import PostgresStore
 
     config = IndexConfig("benchmark", "spaces", "sentences", "mean", "mean", "none", kind)
     started = time.perf_counter()
@@ -159,7 +173,7 @@ def measure_database(
             some = stored[start : start + PASSAGES_PER_CALL].astype(np.float16)
             passages = [Passage("", start + n, 0, 0, "", ()) for n in range(len(some))]
             builder.add_part(passages, [VectorSource(n) for n in range(len(some))], some)
-        builder.finish(config, Whitening.fit_batches([], dim=stored.shape[1], method="none"))
+        builder.finish(config, Whitening.fit_batches([], dim=stored.shape[1], method="none"), None)
     built = time.perf_counter() - started
     store, database = PostgresStore.open(url), Database(PostgresAddress.from_url(url))
     try:
@@ -194,40 +208,100 @@ def figures(
     }
 
 
-def measure_squad(
-    model: elmokit.Embedder, configs: list[IndexConfig], path: Path, max_questions: int
-) -> list[dict[str, object]]:
-    """How often the paragraph of a question is found, by method."""
-    squad = read_squad(path, get_tokenizer(configs[0].tokenizer).tokenize)
-    paragraphs = [*dict.fromkeys(question.text for question in squad)]
-    squad = squad[:: max(1, len(squad) // max_questions) if max_questions else 1]
-    numbers = {text: number for number, text in enumerate(paragraphs)}
-    wanted = np.array([numbers[question.text] for question in squad])
-    questions = [" ".join(question.question) for question in squad]
-    print(f"\n{len(questions):,} questions, {len(paragraphs):,} paragraphs\n")
+class Squad:
+    """Questions, paragraphs, and the number of the paragraph that each question is about."""
 
-    bm25_scores = bm25(paragraphs, questions)
-    ranks: dict[str, Ranks] = {} if bm25_scores is None else {"BM25": ranked(bm25_scores)}
+    def __init__(self, path: Path, tokenizer: str, max_questions: int) -> None:
+        questions = read_squad(path, get_tokenizer(tokenizer).tokenize)
+        self.paragraphs = [" ".join(q.text.split()) for q in questions]  # one line each
+        self.paragraphs = [*dict.fromkeys(self.paragraphs)]
+        numbers = {text: number for number, text in enumerate(self.paragraphs)}
+        stride = max(1, len(questions) // max_questions) if max_questions else 1
+        self.wanted = np.array([numbers[" ".join(q.text.split())] for q in questions[::stride]])
+        self.questions = [" ".join(question.question) for question in questions[::stride]]
+
+    def recall(self, ranks: npt.NDArray[np.int64]) -> dict[str, float]:
+        """How many of the wanted paragraphs have the first rank, 0, or one of the first ten."""
+        return {f"recall@{k}": round(100 * float((ranks < k).mean()), 2) for k in (1, K)}
+
+
+def measure_modes(
+    model: elmokit.Embedder, config: IndexConfig, squad: Squad, *, try_weights: bool
+) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """How often an index of the paragraphs finds that of a question, by mode and by weights."""
+    ranks: dict[str, npt.NDArray[np.int64]] = {}
+    milliseconds: dict[str, float] = {}
+    bm25_scores = bm25(squad.paragraphs, squad.questions)
+    if bm25_scores is not None:
+        ranks["bm25s"] = ranked(bm25_scores)[range(len(squad.wanted)), squad.wanted]
+    with tempfile.TemporaryDirectory() as folder:
+        text = Path(folder, "paragraphs.txt")
+        text.write_text("".join(f"{paragraph}\n" for paragraph in squad.paragraphs), "utf-8")
+        with Index.build(
+            Path(folder, "index"), [str(text)], model, unit="paragraphs",
+            layers=config.layers, pooling=config.pooling,
+        ) as index:  # fmt: skip
+            for mode in MODES:
+                started = time.perf_counter()
+                found = [index.search(question, K, mode=mode) for question in squad.questions]
+                seconds = time.perf_counter() - started
+                milliseconds[mode] = round(1000 * seconds / len(found), 1)
+                ranks[mode] = np.array([*map(rank_of, found, squad.wanted)])
+            weights = measure_weights(index, squad) if try_weights else []
+    gains = (ranks["hybrid"] == 0).astype(float) - (ranks["lexical"] == 0)
+    samples = np.random.default_rng(0).choice(gains, (BOOTSTRAPS, len(gains))).mean(1)
+    low, high = 100 * np.quantile(samples, (0.025, 0.975))
+    print(f"hybrid - lexical, recall@1: {100 * gains.mean():.2f} ({low:.2f} to {high:.2f})\n")
+    modes = [
+        {"mode": mode, **squad.recall(own), "ms a question": milliseconds.get(mode, "")}
+        for mode, own in ranks.items()
+    ]
+    return modes, weights
+
+
+def measure_weights(index: Index, squad: Squad) -> list[dict[str, object]]:
+    """Hybrid searches with all weights in steps of 0.1, the ten best by recall@1 first."""
+    parts = [
+        [
+            (hit.bm25, hit.word_match, hit.cosine, hit.passage.line - 1 == wanted)
+            for hit in index.rank(index.find(index.query(question), CANDIDATES // 2), CANDIDATES)
+        ]
+        for question, wanted in zip(squad.questions, squad.wanted, strict=True)
+    ]
+    arrays = [np.array(own, np.float32).reshape(-1, 4) for own in parts]
+    rows: list[dict[str, object]] = []
+    for weights in product(SHARES, repeat=3):
+        if round(sum(weights), 6) != 1:
+            continue
+        ranks = []
+        for own in arrays:
+            scores, is_wanted = own[:, :3] @ np.float32(weights), own[:, 3] > 0
+            better = scores > scores[is_wanted].max(initial=-np.inf)
+            ranks.append(int(better.sum()) if is_wanted.any() else len(squad.paragraphs))
+        row = dict(zip(("BM25", "words", "cosine"), weights, strict=True))
+        rows.append({**row, **squad.recall(np.array(ranks))})
+    return sorted(rows, key=lambda row: -float(str(row["recall@1"])))[:10]
+
+
+def rank_of(hits: Sequence[Hit], wanted: int) -> int:
+    """The rank of a paragraph among hits; after all of them if it is not there."""
+    return next((n for n, hit in enumerate(hits) if hit.passage.line - 1 == wanted), len(hits) + K)
+
+
+def measure_squad(
+    model: elmokit.Embedder, configs: list[IndexConfig], squad: Squad
+) -> list[dict[str, object]]:
+    """How often the paragraph of a question is found by one vector for each paragraph."""
+    rows: list[dict[str, object]] = []
     for config in configs:
-        contexts = embed(model, config, as_passages(config, paragraphs))
-        queries = embed(model, config, as_passages(config, questions))
+        contexts = embed(model, config, as_passages(config, squad.paragraphs))
+        queries = embed(model, config, as_passages(config, squad.questions))
         for method in WHITENINGS:
             whitening = Whitening.fit_batches([contexts], dim=contexts.shape[1], method=method)
             scores = whitening.transform(queries) @ whitening.transform(contexts).T
-            ranks[title(config, method)] = ranked(scores)
-        if bm25_scores is not None:
-            both = standardized(bm25_scores) + WEIGHT * standardized(scores)  # the last way is zca
-            ranks[f"BM25 and {title(config, WHITENINGS[-1])}"] = ranked(both)
-    return [
-        {
-            "by": name,
-            **{
-                f"recall@{k}": round(float((own[range(len(wanted)), wanted] < k).mean()), 4)
-                for k in (1, K)
-            },
-        }
-        for name, own in ranks.items()
-    ]
+            ranks = ranked(scores)[range(len(squad.wanted)), squad.wanted]
+            rows.append({"by": title(config, method), **squad.recall(ranks)})
+    return rows
 
 
 def measure_stsb(
@@ -298,14 +372,8 @@ def ranked(scores: npt.NDArray[np.floating]) -> Ranks:
     return ranks
 
 
-def standardized(scores: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
-    """Scores with mean 0 and variance 1 for each question."""
-    centred = scores - scores.mean(1, keepdims=True)
-    return centred / (centred.std(1, keepdims=True) + 1e-9)
-
-
 def print_table(rows: list[dict[str, object]]) -> None:
-    names = [*rows[0]]
+    names = [*rows[0]] if rows else []
     print("| " + " | ".join(names) + " |")
     print("|" + " --- |" * len(names))
     for row in rows:

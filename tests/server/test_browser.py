@@ -276,6 +276,37 @@ def test_results_have_highlighted_words(service, visit):
     assert page.locator("#search-results mark").count() >= 3
 
 
+def test_the_mode_and_the_files_of_a_search_are_switched(
+    start_service, language_model, visit, tmp_path
+):
+    for name, text in (("a", "A bank lent money.\nBanks.\n"), ("b", "The bank of a river.\n")):
+        (tmp_path / f"{name}.txt").write_text(text)
+    files = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+    with Index.build(tmp_path / "i", files, language_model) as index:
+        page = visit(start_service(language_model, index=index).url, refusals=True)
+        open_view(page, "Search")
+        page.locator("#search-query").fill("river banks")
+        results = page.locator("#search-results li")
+        expect_text(page, "#search-results li >> nth=0", "The bank of a river.")
+        assert re.search(r"\(BM25 .* · words .* · cosine .*\)", results.first.inner_text())
+        assert results.first.locator("mark:not(.near)").all_inner_texts() == ["bank", "river"]
+        page.locator("#search-mode").select_option("lexical")
+        playwright.expect(results.first).not_to_contain_text("cosine")
+        expect_count(page, "#search-results li", 3)
+        expect_count(page, "#search-results mark.near", 0)
+        wait_for_address(page, "search-mode=lexical")
+        page.locator("#search-mode").select_option("semantic")
+        playwright.expect(results.first).not_to_contain_text("BM25")
+        page.locator("#search-file").fill("*b.txt")
+        expect_count(page, "#search-results li", 1)
+        page.locator("#search-file").fill("*.pdf")
+        expect_text(page, "#search-error", "no file of the index matches *.pdf")
+        page.locator("#search-file").fill("")
+        page.locator("#search-mode").select_option("lexical")
+        page.locator("#search-query").fill("owls")
+        playwright.expect(page.locator("#search-none")).to_be_visible()
+
+
 def test_occurrences_of_a_word_of_the_query_are_found(
     start_service, language_model, visit, tmp_path
 ):
@@ -284,6 +315,7 @@ def test_occurrences_of_a_word_of_the_query_are_found(
     with built as index:
         page = visit(start_service(language_model, index=index).url, refusals=True)
         open_view(page, "Search")
+        playwright.expect(page.locator("#search-mode-field")).to_be_hidden()
         expect_text(page, "#search-error", "an index of words; give a word of the text")
         page.locator("#search-query").fill("The bank of a river .")
         page.locator("#search-word").fill("bank")

@@ -9,11 +9,13 @@ export function create(tag, text = "", properties = {}) {
 // Tokens that follow the word before without a space: punctuation and parts of contractions.
 const IS_ATTACHED = /^([.,;:!?%)\]…]+|['’]\p{L}{1,2}|n['’]t)$/u;
 
-// The words of a sentence as elements, those at `marked` positions highlighted.
-export function sentence(words, marked) {
+// The words of a sentence as elements, those at `marked` positions highlighted, at `near` weakly.
+export function sentence(words, marked, near = []) {
   return words.flatMap((word, position) => [
     IS_ATTACHED.test(word) ? "" : " ",
-    create(marked.includes(position) ? "mark" : "span", word),
+    marked.includes(position)
+      ? create("mark", word, { className: near.includes(position) ? "near" : "" })
+      : create("span", word),
   ]);
 }
 

@@ -15,6 +15,8 @@ const FIELDS = {
   ...Object.assign({}, ...Object.values(EXAMPLES).map(([first]) => first.fields)),
   "contexts-layer": "2",
   "similarity-layer": "2",
+  "search-mode": "",
+  "search-file": "",
   "search-word": "",
 };
 const DEFAULTS = { view: "contexts", "contexts-selected": "", ...FIELDS };
@@ -108,6 +110,8 @@ const requestInfo = createRequester(byId("info-error"), (_, post) => post("info"
   document.title = `${info.model} · elmokit`;
   // Only an index of words can be asked for the occurrences of one word.
   byId("search-word-field").hidden = info.index !== "words" && !state["search-word"];
+  // An index without lexical part has one mode.
+  byId("search-mode-field").hidden = info.search_modes.length < 2 && !state["search-mode"];
 });
 requestInfo("info");
 show();
