@@ -25,7 +25,7 @@ README = ROOT / "README.md"
 PAGES_WITH_CODE = [
     "README.md", "docs/index.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md",
     "docs/tasks.md", "docs/serve.md", "docs/languages.md", "docs/models.md",
-    "docs/integrations.md",
+    "docs/integrations.md", "docs/scale.md",
 ]  # fmt: skip
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -63,7 +63,7 @@ FOREIGN_OPTIONS = {
     "--num_samples", "--sentence", "--nproc-per-node", "--logdir", "--no-deps", "--split",
     "--input_format", "--input", "--output_prefix", "--output_format", "--output_layer",
     "--batchsize", "--cpu", "--id", "--protein", "--silent", "--paths", "--output",
-    "--code",
+    "--code", "--head",
 }  # fmt: skip
 FOREIGN_NAMES = {"elmokit.Tok2Vec.v1"}  # of spaCy's registry
 
