@@ -25,7 +25,7 @@ README = ROOT / "README.md"
 PAGES_WITH_CODE = [
     "README.md", "docs/index.md", "docs/guide.md", "docs/migrate.md", "docs/pretrain.md",
     "docs/tasks.md", "docs/serve.md", "docs/languages.md", "docs/models.md",
-    "docs/integrations.md", "docs/scale.md",
+    "docs/integrations.md", "docs/scale.md", "docs/onnx.md",
 ]  # fmt: skip
 PAGES = [README, *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -75,6 +75,41 @@ def test_text_is_split_as_moses_splits_it_almost_always(node, tmp_path, shared):
     assert re.search(r"# \d+ of \d+ sentences alike", done), done
 
 
+@pytest.mark.full
+def test_the_example_of_the_readme_prints_what_it_shows(node, tmp_path):
+    readme = (PACKAGE / "README.md").read_text("utf-8")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", readme, re.MULTILINE | re.DOTALL)
+    (code,) = (text for language, text in blocks if language == "js")
+    (printed,) = (text for language, text in blocks if language == "")
+    (tmp_path / "node_modules").mkdir()
+    (tmp_path / "node_modules" / "elmokit-js").symlink_to(PACKAGE)
+    elmokit.export_onnx(elmokit.load(), tmp_path / "english.onnx", int8=True, softmax=True)
+    (tmp_path / "example.mjs").write_text(code)
+    done = subprocess.run(
+        [node, "example.mjs"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout == printed, done.stderr
+
+
+@pytest.mark.full
+def test_the_packed_package_has_every_file_that_its_modules_import(node):
+    npm = shutil.which("npm")
+    if npm is None:
+        pytest.skip("needs npm, which is not installed")
+    command = [npm, "pack", "--dry-run", "--json"]
+    done = subprocess.run(command, cwd=PACKAGE, capture_output=True, text=True, check=True)
+    packed = {file["path"] for file in json.loads(done.stdout)[0]["files"]}
+    modules = {path.name for path in PACKAGE.glob("*.js")}
+    assert packed == {*modules, "elmokit.d.ts", "package.json", "README.md", "LICENSE"}
+    settings = json.loads((PACKAGE / "package.json").read_text())
+    assert settings["version"] == elmokit.__version__
+    assert [*settings["dependencies"]] == ["onnxruntime-web"]
+    for name in modules:
+        code = (PACKAGE / name).read_text("utf-8")
+        imported = re.findall(r'(?:from|new URL\()\s*"\./([^"]+)"', code)
+        assert {*imported} <= packed, name
+
+
 IN_CHROMIUM = """async ([address, runtime, sentences, text]) => {
     const { loadInWorker, load } = await import("./elmokit-js/elmokit.js");
     const progress = [];
