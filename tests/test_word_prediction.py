@@ -8,6 +8,7 @@ import torch
 
 import elmokit
 from bigram import bigram_model
+from elmokit import word_prediction
 from random_models import make_folder
 
 WORDS = [f"word{k}" for k in range(6)]
@@ -145,6 +146,43 @@ def test_a_share_is_that_of_the_whole_sentence(tmp_path):
     for word, share in guesses:
         assert share == pytest.approx(np.exp(scores[word]) / total, rel=1e-4)
     assert model.fill(["word1", "___", "cat"], k=2) == [guesses[:2]]
+
+
+def test_candidates_that_are_scored_in_parts_are_scored_the_same(model, monkeypatch):
+    sentence = ["word1", "___", "cat", "word3"]
+    (together,) = model.fill(sentence)
+    monkeypatch.setattr(word_prediction, "_TOKENS_PER_BATCH", 5)
+    (apart,) = model.fill(sentence)
+    assert [guess.word for guess in apart] == [guess.word for guess in together]
+    for one, other in zip(apart, together, strict=True):
+        assert one.probability == pytest.approx(other.probability, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda model: model.sample("word1", samples=3, max_words=3),
+        lambda model: model.next_words("word1"),
+        lambda model: model.fill("word1 ___ cat"),
+    ],
+)
+def test_a_row_of_probabilities_is_not_split_over_threads(model, monkeypatch, ask):
+    numbers = []
+    find = word_prediction._run_context
+
+    def count_threads(*arguments, **settings):
+        numbers.append(torch.get_num_threads())
+        return find(*arguments, **settings)
+
+    monkeypatch.setattr(word_prediction, "_run_context", count_threads)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        ask(model)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+    assert {*numbers} == {1}
 
 
 def test_a_gap_is_found_however_the_text_is_split(tmp_path):

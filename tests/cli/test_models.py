@@ -22,6 +22,11 @@ def test_info_shows_what_a_model_is(elmo, folder, source):
     assert fingerprint in shown
 
 
+def test_info_says_what_runs_the_lstms(elmo, folder):
+    kernel = elmokit.load(folder).kernel
+    assert f"kernel              {kernel}\n" in succeeded(elmo("info", folder))
+
+
 def test_convert_goes_both_ways(elmo, folder, tmp_path):
     succeeded(elmo("convert", folder, tmp_path / "ours"))
     succeeded(elmo("convert", tmp_path / "ours", tmp_path / "back", "--format", "bilm-tf"))

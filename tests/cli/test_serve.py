@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from urllib.request import Request, urlopen
 
+import numpy as np
 import pytest
 
 import elmokit
@@ -50,7 +51,10 @@ def started(folder):
         processes.append(process)
         listening = process.stderr.readline()
         assert listening.startswith("listening at http://127.0.0.1:"), listening
-        assert process.stderr.readline() == "ready\n"
+        line = process.stderr.readline()
+        while line.startswith("compiling "):
+            line = process.stderr.readline()
+        assert line == "ready\n"
         return process, listening.split()[2].rstrip(",")
 
     yield start
@@ -109,6 +113,21 @@ def test_the_processes_of_a_service_that_is_killed_have_no_port_and_end(started)
     for number in family:
         os.kill(number, signal.SIGCONT)
     wait_until(lambda: not any(map(is_running, family)))
+
+
+@_SHARED
+@pytest.mark.full
+def test_layers_are_compiled_before_a_service_is_ready(started, folder, tmp_path, monkeypatch):
+    pytest.importorskip("numba")
+    expected = elmokit.load(folder, kernel="numba").encode(["a", "b c"])
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    _, url = started(computing=("--processes", "2"))
+    (compiled,) = tmp_path.iterdir()
+    written = compiled.stat().st_mtime_ns
+    client = Client(url, "secret")
+    assert client.info().kernel == "numba"
+    np.testing.assert_array_equal(client.encode(["a", "b c"]), expected)
+    assert [path.stat().st_mtime_ns for path in tmp_path.iterdir()] == [written]
 
 
 def test_worker_processes_take_no_number_of_threads(elmo):

@@ -91,7 +91,7 @@ def serve(
             threads=threads if processes == 1 else 1,
             cache_bytes=_CACHE_BYTES // (processes if processes == 1 else processes + 1),
         )
-        embedder.tokenize("Once.")  # the first text takes a second
+        embedder.encode("Once.")  # the first text takes a second
         if tasks:
             resources.tasks, resources.layer_weights = load_tasks(tasks)
         else:
