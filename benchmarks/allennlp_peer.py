@@ -72,10 +72,11 @@ allennlp_elmo.cached_path = elmo_lstm.cached_path = lambda path, *_, **__: path
 
 
 def main(options, weights, sentences_file):
-    """First the top layer of the first sentence; then for each number on stdin a speed.
+    """First the top layer of the first sentence; then for each line of stdin a speed.
 
-    A number is that of sentences a call, the speed tokens a second of the better of two passes
-    over all of them: the first has to find its memory again.
+    A line is the number of sentences a call; the speed is tokens a second of the better of two
+    passes over all of them: the first has to find its memory again. A second number asks for the
+    seconds of passes over so many sentences.
     """
     sentences = json.loads(open(sentences_file, encoding="utf-8").read())
     bilm = allennlp_elmo._ElmoBiLm(options, weights)
@@ -84,8 +85,23 @@ def main(options, weights, sentences_file):
         first = bilm(batch_to_ids(sentences[:1]))["activations"][2][0, 1:-1]
         print(json.dumps(first.tolist()), flush=True)
         for line in sys.stdin:
-            passes = [one_pass(bilm, sentences, int(line)) for _ in range(2)]
-            print(max(passes), flush=True)
+            size, *limit = map(int, line.split())
+            if limit:
+                answer = seconds_of_passes(bilm, sentences[: limit[0]], size)
+            else:
+                answer = max(one_pass(bilm, sentences, size) for _ in range(2))
+            print(json.dumps(answer), flush=True)
+
+
+def seconds_of_passes(bilm, sentences, size):
+    """As elmokit_peer.py counts them: two passes, one that is long, or more short ones."""
+    tokens = sum(map(len, sentences))
+    seconds = []
+    while len(seconds) < 2 or sum(seconds) < 0.4:
+        seconds.append(tokens / one_pass(bilm, sentences, size))
+        if seconds[0] > 2:
+            break
+    return seconds
 
 
 def one_pass(bilm, sentences, size):
