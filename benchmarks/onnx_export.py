@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -175,7 +176,7 @@ def worst_cosine(found: list[np.ndarray], expected: list[np.ndarray]) -> float:
 
 def read_sentences(path: Path, count: int) -> list[list[str]]:
     with lzma.open(path, "rt", encoding="utf-8") as file:
-        return [line.split() for line, _ in zip(file, range(count), strict=False)]
+        return [*islice((words for line in file if (words := line.split())), count)]
 
 
 def print_tables(results: list[dict[str, object]]) -> None:

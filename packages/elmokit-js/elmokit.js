@@ -250,26 +250,13 @@ export class Model {
   /** The natural logarithm of the probability of each sentence, the mean of both directions. */
   async score(sentences) {
     this.#checkSoftmax();
-    const listed = checkSentences(sentences);
     const { directions } = this.info;
-    const scores = new Array(listed.length);
-    const tokens = Math.min(
-      this.#tokensPerBatch, Math.max(1, Math.floor(LOGITS_PER_BATCH / this.#vocabulary.words.length)),
-    );
-    for (const indices of batches(listed, tokens)) {
-      const batch = indices.map((index) => listed[index]);
-      const asked = batch.flatMap((sentence, row) => [
-        ...sentence.map((word, step) => [row, step, step + 2, this.#wordId(word)]),
-        ...(directions.includes("forward")
-          ? [[row, sentence.length, -1, this.#wordId(SENTENCE_END)]] : []),
-        ...(directions.includes("backward") ? [[row, -1, 1, this.#wordId(SENTENCE_BEGIN)]] : []),
-      ]);
-      const { log_probabilities: output } = await this.#run(batch, asked, 1);
-      indices.forEach((index) => (scores[index] = 0));
-      asked.forEach(([row], place) => (scores[indices[row]] += output.data[place]));
-      indices.forEach((index) => (scores[index] /= directions.length));
-    }
-    return scores;
+    const scores = await this.#sumLogarithms(checkSentences(sentences), (sentence) => [
+      ...sentence.map((word, step) => [step, step + 2, word]),
+      ...(directions.includes("forward") ? [[sentence.length, -1, SENTENCE_END]] : []),
+      ...(directions.includes("backward") ? [[-1, 1, SENTENCE_BEGIN]] : []),
+    ]);
+    return scores.map((score) => score / directions.length);
   }
 
   /** Free the memory of the model, which cannot be used any more. */
@@ -341,15 +328,43 @@ export class Model {
 
   async #fillGap(filled, gap, tried) {
     const words = await this.#candidates(filled, gap, tried);
-    const scores = await this.score(words.map(({ word }) => (
+    const { directions } = this.info;
+    const sentences = words.map(({ word }) => (
       filled.map((other, index) => (index === gap ? word : other))
-    )));
+    ));
+    // The word in the gap changes what is predicted after it forward, and before it backward.
+    const sums = await this.#sumLogarithms(sentences, (sentence) => [
+      ...(directions.includes("backward") ? [[-1, 1, SENTENCE_BEGIN]] : []),
+      ...sentence.flatMap((word, step) => {
+        if (step < gap) return directions.includes("backward") ? [[-1, step + 2, word]] : [];
+        return step > gap && directions.includes("forward") ? [[step, -1, word]] : [];
+      }),
+      ...(directions.includes("forward") ? [[sentence.length, -1, SENTENCE_END]] : []),
+    ]);
+    const scores = sums.map((sum, index) => (sum + words[index].log) / directions.length);
     const largest = Math.max(...scores);
     const shares = scores.map((score) => Math.exp(score - largest));
     const total = shares.reduce((sum, share) => sum + share, 0);
     return words
       .map(({ word }, index) => ({ word, probability: shares[index] / total }))
       .sort((one, other) => other.probability - one.probability);
+  }
+
+  // For each sentence the sum of the log-probabilities of its places: steps of both LSTMs, a word.
+  async #sumLogarithms(sentences, placesOf) {
+    const sums = new Array(sentences.length).fill(0);
+    const rows = Math.max(1, Math.floor(LOGITS_PER_BATCH / this.#vocabulary.words.length));
+    for (const indices of batches(sentences, Math.min(this.#tokensPerBatch, rows))) {
+      const batch = indices.map((index) => sentences[index]);
+      const asked = batch.flatMap((sentence, row) => (
+        placesOf(sentence).map(([forward, backward, word]) => (
+          [row, forward, backward, this.#wordId(word)]
+        ))
+      ));
+      const { log_probabilities: output } = await this.#run(batch, asked, 1);
+      asked.forEach(([row], place) => (sums[indices[row]] += output.data[place]));
+    }
+    return sums;
   }
 
   #wordId(word) {

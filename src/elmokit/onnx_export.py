@@ -356,17 +356,19 @@ def _answers(
         body.op("Slice", asked, *map(body.constant, ([column], [column + 1], [1])))
         for column in range(4)
     )  # (asked, 1) each
-    zero = body.constant(0)
-    parts = []
+    count = body.op("Slice", body.op("Shape", asked), *map(body.constant, ([0], [1])))
+    size = body.op("Concat", count, body.constant([softmax.num_words]), axis=0)
+    scores = body.op("ConstantOfShape", size)  # (asked, vocabulary), zeros
     for direction, step in (("forward", forward), ("backward", backward)):
         if direction not in tops:
             continue
-        place = body.op("Concat", body.op("Max", step, zero), sentence, axis=1)
-        vectors = body.op("GatherND", tops[direction], place)  # (asked, dim)
-        counts = body.op("GreaterOrEqual", step, zero)
-        counts = body.op("Cast", counts, to=body.types.FLOAT)
-        parts.append(body.op("Mul", _log_softmax(body, softmax, vectors), counts))
-    scores = parts[0] if len(parts) == 1 else body.op("Add", *parts)  # (asked, vocabulary)
+        # A direction is computed for the rows that ask for it.
+        asks = body.op("Squeeze", body.op("Greater", step, body.constant(-1)), body.constant([1]))
+        rows = body.op("Transpose", body.op("NonZero", asks), perm=[1, 0])  # (rows, 1)
+        place = body.op("Concat", step, sentence, axis=1)
+        vectors = body.op("GatherND", tops[direction], body.op("GatherND", place, rows))
+        logs = _log_softmax(body, softmax, vectors)  # (rows, vocabulary)
+        scores = body.op("ScatterND", scores, rows, logs, reduction="add")
     values, ids = body.ops("TopK", [scores, k], 2, axis=1)
     of_word = body.op("GatherElements", scores, word, axis=1)
     of_word = body.op("Squeeze", of_word, body.constant([1]))
