@@ -1,5 +1,10 @@
 """Settings and text of a pretraining run that takes a second."""
 
+import operator
+
+import torch
+import torch.utils._pytree as pytree
+
 from elmokit.pretraining.settings import PretrainingSettings
 
 TINY = PretrainingSettings(
@@ -36,3 +41,20 @@ def changed(**changes):
 
 def weights_of(folder):
     return (folder / "model" / "model.safetensors").read_bytes()
+
+
+def assert_equal_runs(one, other):
+    """Two runs have the same bits: weights, optimizer, states and positions."""
+    first, second = (torch.load(out / "checkpoint.pt", weights_only=True) for out in (one, other))
+    for values in (first, second):
+        del values["settings"]
+    values = [
+        {pytree.keystr(path): value for path, value in pytree.tree_flatten_with_path(tree)[0]}
+        for tree in (first, second)
+    ]
+    assert values[0].keys() == values[1].keys()
+    for path, value in values[0].items():
+        same = torch.equal if isinstance(value, torch.Tensor) else operator.eq
+        assert same(value, values[1][path]), path
+    models = [(out / "model" / "model.safetensors").read_bytes() for out in (one, other)]
+    assert models[0] == models[1]

@@ -201,7 +201,7 @@ def read_record(path: Path, kind: type[Record], expected: str) -> Record:
 def parse_record(text: str | bytes, kind: type[Record], name: str, expected: str) -> Record:
     """The record in JSON text; error messages call it `name` and say what it is expected to be."""
     try:
-        return TypeAdapter(kind).validate_json(text, strict=True)
+        return _reader(kind).validate_json(text, strict=True)
     except ValidationError as error:
         raise FormatError(f"{name}: {_first_problem(error)}; expected {expected}") from None
 
@@ -209,9 +209,19 @@ def parse_record(text: str | bytes, kind: type[Record], name: str, expected: str
 def make_record(values: Mapping[str, Any], kind: type[Record], name: str) -> Record:
     """The record with these values; an int is taken for a float, and a list for a tuple."""
     try:
-        return TypeAdapter(kind).validate_python(dict(values))
+        return _reader(kind).validate_python(dict(values))
     except ValidationError as error:
         raise ConfigError(f"{name}: {_first_problem(error)}") from None
+
+
+def _reader(kind: type[Record]) -> TypeAdapter[Record]:
+    """What reads a record; it takes milliseconds to make, so it is made once."""
+    if kind not in _readers:
+        _readers[kind] = TypeAdapter(kind)
+    return _readers[kind]
+
+
+_readers: dict[type, TypeAdapter[Any]] = {}
 
 
 # Pydantic's types of mistakes, in plain words.

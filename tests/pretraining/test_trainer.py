@@ -118,7 +118,7 @@ def rows_named(trainer):
     """The rows of the batch that the error names with their texts, and the message."""
     with pytest.raises(NumericError) as caught:
         [trainer.train_step() for _ in range(8)]
-    assert trainer._state.cell.isfinite().all()
+    assert trainer._micro_batches[0].state.cell.isfinite().all()
     message = str(caught.value)
     return dict(re.findall(r"row (\d) of the batch was '([^']*)'", message)), message
 
@@ -126,7 +126,10 @@ def rows_named(trainer):
 def test_rows_with_a_finite_state_are_named_too(corpus):
     """The loss of a word with probability zero is infinite, but the state is not affected."""
     trainer = Trainer(corpus, changed(softmax="full", directions="forward"))
-    stream, owl = trainer._open_stream("forward"), corpus.lexicon.index("owl")
+    stream, owl = (
+        trainer._open_stream(0, trainer.settings.batch_size, "forward"),
+        corpus.lexicon.index("owl"),
+    )
     with torch.no_grad():
         trainer.model.softmax.bias[owl] = -float("inf")
     texts, message = rows_named(trainer)
@@ -190,9 +193,15 @@ def test_skip_epochs_starts_further_on_in_the_text(corpus):
     from_start = Trainer(corpus, changed(**settings))
     from_middle = Trainer(corpus, changed(**settings, skip_epochs=0.5))
     half = corpus.predictions // 2
-    targets = [int(from_start._streams[0].next_window().targets[0, 0]) for _ in range(2 * half)]
+    targets = [
+        int(from_start._micro_batches[0].streams[0].next_window().targets[0, 0])
+        for _ in range(2 * half)
+    ]
     start = next(i for i in range(half, 2 * half) if targets[i - 1] == 1)
-    ids = [int(from_middle._streams[0].next_window().targets[0, 0]) for _ in range(half // 2)]
+    ids = [
+        int(from_middle._micro_batches[0].streams[0].next_window().targets[0, 0])
+        for _ in range(half // 2)
+    ]
     assert ids == targets[start : start + half // 2]
     assert from_middle.epoch == 0.5
 

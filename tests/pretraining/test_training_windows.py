@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elmokit.errors import ConfigError
 from elmokit.pretraining.corpus import Corpus
 from elmokit.pretraining.training_windows import Stream
 from random_models import make_corpus
@@ -147,3 +148,33 @@ def test_a_corpus_ten_times_larger_than_the_memory_is_streamed(tmp_path):
         text=True,
     )
     assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+@pytest.mark.parametrize("parts", [2, 3, 7])
+@pytest.mark.parametrize("shuffle", ["sentences", "none"])
+def test_parts_read_every_word_once_without_overlap(numbers, shuffle, parts):
+    """Whole shards where there are enough of them: five for two and three parts, not for seven."""
+    sentences = []
+    for part in range(parts):
+        stream = Stream(
+            numbers.shards, batch_size=1, sequence_length=1, shuffle=shuffle, part=(part, parts)
+        )
+        while stream.position["epoch"] == 0:
+            sentences.append(int(stream.next_window().targets[0, 0]))
+        del sentences[-1]  # the first word of the next epoch
+    assert sorted(word for word in sentences if word > 2) == list(range(3, 3 + numbers.words))
+
+
+def test_a_stream_goes_on_from_the_end_of_an_epoch(numbers):
+    stream, other = (Stream(numbers.shards[:1], batch_size=1, sequence_length=1) for _ in range(2))
+    for _ in range(len(np.load(numbers.shards[0]))):
+        stream.next_window()
+    other.seek(stream.position)
+    assert other.position["epoch"] == 0
+    assert other.next_window().targets == stream.next_window().targets
+
+
+def test_more_parts_than_sentences_are_refused(numbers):
+    stream = Stream(numbers.shards, batch_size=1, sequence_length=1, part=(50, 60))
+    with pytest.raises(ConfigError, match="micro_batches is 60"):
+        stream.next_window()

@@ -177,8 +177,9 @@ def convert(
 def _load_folder(folder: Path, tokenizer: str | None) -> Pretrained:
     if (folder / "model" / native.CONFIG).is_file():  # the best model of a pretraining run
         folder = folder / "model"
-    deeper = sum((f.patterns for f in FORMATS.values()), ("*/*",))
-    paths = {path for pattern in ("*", *deeper) for path in folder.glob(pattern)}
+    patterns = sum((f.patterns for f in FORMATS.values()), ())
+    deeper = {pattern for pattern in patterns if pattern.count("/") > 1 or "**" in pattern}
+    paths = {path for pattern in ("*", "*/*", *deeper) for path in folder.glob(pattern)}
     files = [path.relative_to(folder).as_posix() for path in paths]
     model_format = find_format(files)
     if model_format is not None:

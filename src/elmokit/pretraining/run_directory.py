@@ -4,8 +4,9 @@ The log is JSON lines; it is also shown as lines of progress, and in TensorBoard
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from elmokit import formats
 from elmokit.atomic import ResumableDirectory, read_checkpoint, write_atomically, write_checkpoint
-from elmokit.errors import OutputError
+from elmokit.errors import InputError, OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.pretraining.corpus import Corpus
 from elmokit.pretraining.distributed import ProcessGroup
@@ -32,6 +33,8 @@ SETTINGS, CHECKPOINT, MODEL, LOG = "settings.toml", "checkpoint.pt", "model", "l
 
 _FINAL = "perplexity_of_best"  # in the log, a validation of the best model on all held-out text
 
+_SECONDS_BETWEEN_TRIES = 0.2  # to lock the directory
+
 _REMEDY = "resume with the same, or give another --out (and --init-from, to start from this model)"
 
 
@@ -44,7 +47,7 @@ class Checkpoint:
     optimizer: dict[str, Any]
     hidden: Tensor  # (directions, layers, batch_size, projection_size)
     cell: Tensor  # (directions, layers, batch_size, cell_size)
-    positions: list[Position]  # of each direction's stream
+    positions: list[Position]  # of each micro-batch's streams, one for each direction
     best_score: float
     best_step: int
     settings: str  # as TOML
@@ -81,9 +84,23 @@ class RunDirectory:
         manifest = {**settings.fixed, "corpus": corpus.fingerprint}
         self._directory = ResumableDirectory(path, manifest, manifest_name=None, remedy=_REMEDY)
 
-    def lock(self) -> AbstractContextManager[object]:
-        """Exclusive use of the directory, which is created; ranks that do not write need none."""
-        return self._directory if self._writes else nullcontext()
+    @contextmanager
+    def lock(self, *, wait_seconds: float = 0.0) -> Iterator[None]:
+        """Exclusive use of the directory, which is created; ranks that do not write need none.
+
+        If another process has it, wait so long for that to end.
+        """
+        until = time.monotonic() + wait_seconds
+        with ExitStack() as stack:
+            while self._writes:
+                try:
+                    stack.enter_context(self._directory)
+                    break
+                except InputError:
+                    if time.monotonic() > until:
+                        raise
+                    time.sleep(_SECONDS_BETWEEN_TRIES)
+            yield
 
     def read_checkpoint(self) -> Checkpoint | None:
         """The checkpoint to resume from, None if no step is done yet.
@@ -145,7 +162,8 @@ class TrainingLog:
         """A line about some steps; its speed leaves out validation."""
         trainer, count = self._trainer, len(results)
         columns = zip(*(result.losses for result in results), strict=True)
-        means = self._group.mean([sum(column) / count for column in columns])
+        means = [sum(column) / count for column in columns]
+        means = self._group.mean(means, weight=trainer.num_rows)
         losses = dict(zip(trainer.config.directions, means, strict=True))
         seconds = sum(result.seconds for result in results)
         words_per_second = count * trainer.words_per_step / seconds

@@ -45,6 +45,12 @@ class PretrainingSettings:
     )
 
     batch_size: int = setting("sequences per step, over all processes", 128, "> 0")
+    micro_batches: int = setting(
+        "parts of a batch, computed one after the other or by several processes; each reads its "
+        "own part of the text",
+        1,
+        "> 0",
+    )
     sequence_length: int = setting("words per sequence; gradients stop at its ends", 20, "> 0")
     reset_probability: float = setting(
         "probability that a sentence starts from a zero state", 0.5, "[0, 1]"
@@ -88,6 +94,9 @@ class PretrainingSettings:
     patience: int = setting("stop after so many validations without progress; 0: never", 0, ">= 0")
     checkpoint_minutes: float = setting("minutes between checkpoints", 10.0, ">= 0")
     log_interval: int = setting("steps between lines of the log", 50, "> 0")
+    shard_optimizer: bool = setting(
+        "each process keeps the optimizer's state of its share of the weights only (ZeRO-1)", False
+    )
     seed: int = setting("seed of every random choice", 0, ">= 0")
     threads: int = setting("threads; 0: one per CPU that the process may use", 0, ">= 0")
 
@@ -95,6 +104,10 @@ class PretrainingSettings:
         check_ranges(self)
         if not (self.epochs or self.steps):
             raise ConfigError("epochs and steps are both 0; set one of them")
+        if self.micro_batches > self.batch_size:
+            raise ConfigError(
+                f"micro_batches is {self.micro_batches}, more than batch_size, {self.batch_size}"
+            )
         if self.patience and not self.validation_interval:
             raise ConfigError("patience counts validations, but validation_interval is 0")
         if self.softmax_gradient == "sparse" and self.optimizer != "adagrad":
@@ -191,7 +204,7 @@ PRESETS = {
 # What may differ when a run is resumed: how long it is, how it is watched, not what a step does.
 _MAY_CHANGE = {
     "epochs", "steps", "patience", "validation_interval", "checkpoint_minutes", "log_interval",
-    "threads",
+    "shard_optimizer", "threads",
 }  # fmt: skip
 
 # The names that elmokit 0.1 used, in the files of its runs too.
@@ -207,6 +220,9 @@ RENAMED = {
     "accumulate": "gradient_accumulation", "validate_every": "validation_interval",
     "validate_words": "validation_words", "log_every": "log_interval",
 }  # fmt: skip
+
+# The settings that 0.1 did not have, and what it did.
+_LATER = {"micro_batches": 1, "shard_optimizer": False}
 
 
 def read_settings(source: str | Path | None, options: Mapping[str, str]) -> PretrainingSettings:
@@ -254,6 +270,13 @@ def _refuse_old_names(values: Mapping[str, Any], source: str) -> None:
 
 
 def names_of_0_1(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings by the names that 0.1 gave them, in the same order, for digests that it stored."""
+    """Settings by the names that 0.1 gave them, in the same order, for digests that it stored.
+
+    Later settings are left out where they have the value that 0.1 implied.
+    """
     old_names = {new: old for old, new in RENAMED.items()}
-    return {old_names.get(name, name): value for name, value in settings.items()}
+    return {
+        old_names.get(name, name): value
+        for name, value in settings.items()
+        if name not in _LATER or value != _LATER[name]
+    }

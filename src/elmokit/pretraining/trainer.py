@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,7 @@ def pretrain(
             report(line)
 
     run_dir = RunDirectory(Path(out), corpus, settings, writes=group.is_first)
-    with run_dir.lock():
+    with run_dir.lock(wait_seconds=group.lock_seconds):
         group.broadcast(None)  # the other ranks wait until the directory exists
         checkpoint = run_dir.read_checkpoint()
         trainer = Trainer(corpus, settings, device=device, group=group)
@@ -134,7 +135,7 @@ def pretrain(
 class StepResult:
     """The losses and the speed of one step."""
 
-    losses: list[float]  # of each direction, in nats per word
+    losses: list[float]  # of each direction, in nats per word; of this rank's rows
     gradient_norm: float
     learning_rate: float
     seconds: float
@@ -143,9 +144,10 @@ class StepResult:
 class Trainer:
     """The model, optimizer and data streams of a run, trained step by step.
 
-    Every random choice in a step follows from the seed and the number of the step, and each rank
-    takes its rows of the batch: so a resumed run has the same weights as an uninterrupted one, and
-    several ranks as one, except for dropout, which each rank draws for its own rows.
+    A batch consists of micro-batches, and ranks share its rows. Every random choice follows from
+    the seed, the number of the step and, for dropout, the first of the rows that are computed
+    together. So a resumed run has the same weights as an uninterrupted one, and several ranks as
+    one, except for rounding, if each rank has whole micro-batches or there is no dropout.
     """
 
     def __init__(
@@ -160,20 +162,22 @@ class Trainer:
         self._device, self._group = device or torch.device("cpu"), group or ProcessGroup()
         if settings.precision == "bfloat16":
             _check_bfloat16(self._device)
-        self._rows = self._group.rows(settings.batch_size)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(settings.seed)
             self.model = make_model(settings, len(corpus.vocabulary)).to(self._device)
         self.pretrained = Pretrained(self.model, corpus.vocabulary, corpus.tokenizer)
-        self._optimizer = make_optimizer(self.model, settings)
+        self._optimizer = make_optimizer(self.model, settings, self._group)
         self.config: BiLMConfig = self.model.bilm.config
-        self._streams = [self._open_stream(direction) for direction in self.config.directions]
-        num_rows = self._rows.stop - self._rows.start
-        self._state = State.zeros(self.config, num_rows, like=next(self.model.parameters()))
+        self._micro_batches = self._open_micro_batches()
         self.step = 0
         self.initial_card: str | None = None  # the model card of init_from
         self.best_score, self.best_step = float("inf"), 0
         self.total_steps = settings.steps or max(1, int(settings.epochs * self.steps_per_epoch))
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows of the batch are this rank's."""
+        return sum(micro_batch.num_rows for micro_batch in self._micro_batches)
 
     @property
     def words_per_step(self) -> int:
@@ -214,15 +218,9 @@ class Trainer:
             parameters["lr"] = rate
         self._optimizer.zero_grad(set_to_none=True)
         self.model.bilm.encoder.requires_grad_(self.step % settings.encoder_every == 0)
-        losses = []
         with using_threads(settings.threads or None):
-            for part in range(settings.gradient_accumulation):
-                windows = [stream.next_window() for stream in self._streams]
-                result = self._add_gradients(windows, part)
-                self._check_finite(result, windows)
-                self._state = result.state
-                losses.append(result.losses)
-            self._group.average_gradients(self.model.parameters())
+            losses = self._add_up_gradients()
+            self._group.sum_gradients(self.model.parameters())
             norm = clip_gradients(self.model.parameters(), settings.max_grad_norm)
             if not np.isfinite(norm):
                 raise NumericError(
@@ -233,8 +231,34 @@ class Trainer:
             with torch.sparse.check_sparse_tensor_invariants(False):
                 self._optimizer.step()
         self.step += 1
-        means = [sum(column) / len(losses) for column in zip(*losses, strict=True)]
-        return StepResult(means, norm, rate, time.perf_counter() - started)
+        return StepResult(losses, norm, rate, time.perf_counter() - started)
+
+    def _add_up_gradients(self) -> list[float]:
+        """Add up the gradients of this rank's micro-batches; the mean loss of each direction.
+
+        The gradients of a micro-batch are complete before they are added to those of others: so
+        the sum of two has the same bits whether one rank or two have computed them.
+        """
+        weights = [*self.model.parameters()]
+        totals: list[Tensor | None] = [None] * len(weights)
+        losses = np.zeros(len(self.config.directions))
+        for micro_batch in self._micro_batches:
+            for part in range(self.settings.gradient_accumulation):
+                windows = [stream.next_window() for stream in micro_batch.streams]
+                result = self._add_gradients(micro_batch, windows, part)
+                self._check_finite(result, micro_batch, windows)
+                micro_batch.state = result.state
+                losses += np.multiply(result.losses, micro_batch.num_rows)
+            if len(self._micro_batches) > 1:
+                totals = [
+                    _sum(total, weight.grad) for total, weight in zip(totals, weights, strict=True)
+                ]
+                self._optimizer.zero_grad(set_to_none=True)
+        if len(self._micro_batches) > 1:
+            for total, weight in zip(totals, weights, strict=True):
+                weight.grad = total
+        count = self.num_rows * self.settings.gradient_accumulation
+        return [float(total) / count for total in losses]
 
     def is_due(self, interval: int) -> bool:
         """Whether the step is a multiple of the interval, or the last one."""
@@ -255,13 +279,19 @@ class Trainer:
 
     def checkpoint(self) -> Checkpoint:
         """All state of the run; every rank must call this at the same step."""
+        states = [micro_batch.state for micro_batch in self._micro_batches]
+        positions = {
+            micro_batch.number: [stream.position for stream in micro_batch.streams]
+            for micro_batch in self._micro_batches
+        }
+        by_number = sorted(self._group.union(positions).items())
         return Checkpoint(
             step=self.step,
             weights={stored_name(n): t for n, t in self.model.state_dict().items()},
-            optimizer=self._optimizer.state_dict(),
-            hidden=self._group.gather(self._state.hidden, 2),
-            cell=self._group.gather(self._state.cell, 2),
-            positions=[stream.position for stream in self._streams],
+            optimizer=self._group.optimizer_state(self._optimizer),
+            hidden=self._group.gather(torch.cat([state.hidden for state in states], 2), 2),
+            cell=self._group.gather(torch.cat([state.cell for state in states], 2), 2),
+            positions=[position for _, of_directions in by_number for position in of_directions],
             best_score=self.best_score,
             best_step=self.best_step,
             settings=to_toml(self.settings),
@@ -293,12 +323,15 @@ class Trainer:
             {parameter_name(name): tensor for name, tensor in checkpoint.weights.items()}
         )
         self._optimizer.load_state_dict(checkpoint.optimizer)
-        self._state = State(
-            checkpoint.hidden[:, :, self._rows].to(self._device),
-            checkpoint.cell[:, :, self._rows].to(self._device),
-        )
-        for stream, position in zip(self._streams, checkpoint.positions, strict=True):
-            stream.seek(position)
+        for micro_batch in self._micro_batches:
+            micro_batch.state = State(
+                checkpoint.hidden[:, :, micro_batch.rows].to(self._device),
+                checkpoint.cell[:, :, micro_batch.rows].to(self._device),
+            )
+            first = micro_batch.number * len(micro_batch.streams)
+            positions = checkpoint.positions[first : first + len(micro_batch.streams)]
+            for stream, position in zip(micro_batch.streams, positions, strict=True):
+                stream.seek(position)
         return f"resuming after step {self.step:,} of {self.total_steps:,}"
 
     def model_card(self, validation: Validation | None) -> str:
@@ -319,57 +352,90 @@ class Trainer:
             card += "".join(f"> {line}".rstrip() + "\n" for line in lines)
         return card
 
-    def _open_stream(self, direction: Direction) -> Stream:
+    def _open_micro_batches(self) -> list["MicroBatch"]:
+        """The micro-batches, or parts of them, that this rank's rows are in."""
+        settings = self.settings
+        mine = self._group.rows(settings.batch_size)
+        micro_batches = []
+        for number in range(settings.micro_batches):
+            begin, end = (
+                n * settings.batch_size // settings.micro_batches for n in (number, number + 1)
+            )
+            rows = slice(max(begin, mine.start), min(end, mine.stop))
+            if rows.start < rows.stop:
+                streams = [
+                    self._open_stream(number, end - begin, direction)
+                    for direction in self.config.directions
+                ]
+                state = State.zeros(
+                    self.config, rows.stop - rows.start, like=next(self.model.parameters())
+                )
+                micro_batches.append(MicroBatch(number, begin, rows, streams, state))
+        return micro_batches
+
+    def _open_stream(self, number: int, num_rows: int, direction: Direction) -> Stream:
         settings = self.settings
         is_independent = settings.streams == "independent" and direction == "backward"
         stream = Stream(
             self.corpus.shards,
-            batch_size=settings.batch_size,
+            batch_size=num_rows,
             sequence_length=settings.sequence_length,
             direction=direction,
             shuffle=settings.shuffle,
             seed=settings.seed + is_independent,
+            part=(number, settings.micro_batches),
         )
-        stream.skip(int(settings.skip_epochs * self.corpus.predictions))
+        stream.skip(settings.skip_epochs)
         return stream
 
-    def _add_gradients(self, windows: list[Window], part: int) -> WindowResult:
+    def _add_gradients(
+        self, micro_batch: "MicroBatch", windows: list[Window], part: int
+    ) -> WindowResult:
         """Add the gradients of one window, part `part` of this step's."""
         settings = self.settings
-        my_windows = [window.rows(self._rows) for window in windows]
+        my_windows = [window.rows(micro_batch.own_rows) for window in windows]
         inputs = [window.inputs for window in my_windows]
         type_ids, type_rows = np.unique(inputs, return_inverse=True)
         chars, _ = self.pretrained.indexer.encode([self.corpus.lexicon[t] for t in type_ids])
         chars = np.vstack([np.zeros_like(chars[:1]), chars])  # row 0 is padding
         type_rows = type_rows.reshape(len(my_windows), -1) + 1
+        share = micro_batch.num_rows / settings.batch_size
         return add_gradients(
             self.model,
             torch.from_numpy(chars).to(self._device),
             [
-                self._direction_input(direction, windows[direction], type_rows[direction], part)
+                self._direction_input(
+                    direction, micro_batch, my_windows[direction], type_rows[direction], part
+                )
                 for direction in range(len(my_windows))
             ],
-            self._state,
-            scale=settings.sequence_length / settings.gradient_accumulation,
+            micro_batch.state,
+            scale=settings.sequence_length / settings.gradient_accumulation * share,
             sparse=self._sparse,
             bfloat16=settings.precision == "bfloat16",
         )
 
     def _direction_input(
-        self, direction: int, window: Window, type_rows: Ids, part: int
+        self,
+        direction: int,
+        micro_batch: "MicroBatch",
+        window: Window,
+        type_rows: Ids,
+        part: int,
     ) -> DirectionInput:
         settings, device = self.settings, self._device
         seed = (settings.seed, self.step, part, direction)
-        chances = np.random.default_rng([_RESET, *seed]).random(window.inputs.shape)
+        shape = settings.batch_size, settings.sequence_length
+        chances = np.random.default_rng([_RESET, *seed]).random(shape)[micro_batch.rows]
         resets = window.starts & (chances < settings.reset_probability)
         generator = torch.Generator(device)
-        generator.manual_seed(_combine_seeds(_DROPOUT, *seed, self._group.rank))
-        targets = window.targets[self._rows].flatten()
+        generator.manual_seed(_combine_seeds(_DROPOUT, *seed, micro_batch.rows.start))
+        targets = window.targets.flatten()
         targets[targets >= len(self.corpus.vocabulary)] = UNKNOWN_ID
         return DirectionInput(
             torch.from_numpy(type_rows).to(device),
             torch.from_numpy(targets).to(device),
-            Segments.of(resets[self._rows], device),
+            Segments.of(resets, device),
             Dropout(
                 settings.dropout,
                 generator,
@@ -400,17 +466,20 @@ class Trainer:
         choice = settings.softmax_gradient
         return is_possible and (choice == "sparse" or (choice == "auto" and is_faster))
 
-    def _check_finite(self, result: WindowResult, windows: list[Window]) -> None:
+    def _check_finite(
+        self, result: WindowResult, micro_batch: "MicroBatch", windows: list[Window]
+    ) -> None:
         """Refuse a loss that is not finite, and name the text it came from."""
         if np.isfinite(result.losses).all():
             return
         direction = int(np.argmin(np.isfinite(result.losses)))
-        rows = [row + self._rows.start for row in result.not_finite[direction]]
+        rows = result.not_finite[direction]
+        window = windows[direction].rows(micro_batch.own_rows)
         details = []
         for row in rows[:_SEQUENCES_NAMED]:
-            word_ids = [*windows[direction].inputs[row], windows[direction].targets[row, -1]]
+            word_ids = [*window.inputs[row], window.targets[row, -1]]
             text = " ".join(self.corpus.lexicon[word] for word in word_ids)
-            details.append(f"row {row} of the batch was {text!r}")
+            details.append(f"row {micro_batch.rows.start + row} of the batch was {text!r}")
         if len(rows) > _SEQUENCES_NAMED:
             details.append(f"and {len(rows) - _SEQUENCES_NAMED} rows more")
         raise NumericError(
@@ -418,6 +487,33 @@ class Trainer:
             f"{result.losses[direction]}; {', '.join(details) or 'each row by itself is finite'}; "
             f"{_REMEDY}"
         )
+
+
+@dataclass
+class MicroBatch:
+    """The rows of a batch that this rank computes together, and the text that they read."""
+
+    number: int
+    begin: int  # its first row, which is another rank's if two share it
+    rows: slice  # of the batch: those of this rank
+    streams: list[Stream]  # of each direction
+    state: State
+
+    @property
+    def num_rows(self) -> int:
+        return int(self.rows.stop - self.rows.start)
+
+    @property
+    def own_rows(self) -> slice:
+        """This rank's rows of the micro-batch."""
+        return slice(self.rows.start - self.begin, self.rows.stop - self.begin)
+
+
+def _sum(total: Tensor | None, grad: Tensor | None) -> Tensor | None:
+    if total is None or grad is None:
+        return grad if total is None else total
+    # The sum of a dense and a sparse gradient is asked for in this order.
+    return grad + total if total.is_sparse else total + grad
 
 
 def make_model(settings: PretrainingSettings, vocabulary_size: int) -> LanguageModel:
@@ -436,10 +532,14 @@ def make_model(settings: PretrainingSettings, vocabulary_size: int) -> LanguageM
     return LanguageModel(bilm, softmax, tie_weights=settings.tie_weights)
 
 
-def make_optimizer(model: nn.Module, settings: PretrainingSettings) -> torch.optim.Optimizer:
+def make_optimizer(
+    model: nn.Module, settings: PretrainingSettings, group: ProcessGroup | None = None
+) -> torch.optim.Optimizer:
     """Adagrad, or AdamW with weight decay of matrices only."""
+    make = partial((group or ProcessGroup()).make_optimizer, shard=settings.shard_optimizer)
     if settings.optimizer == "adagrad":
-        return torch.optim.Adagrad(
+        return make(
+            torch.optim.Adagrad,
             model.parameters(),
             lr=settings.learning_rate,
             initial_accumulator_value=settings.initial_accumulator,
@@ -448,7 +548,8 @@ def make_optimizer(model: nn.Module, settings: PretrainingSettings) -> torch.opt
         {"params": [p for p in model.parameters() if p.dim() > 1]},
         {"params": [p for p in model.parameters() if p.dim() <= 1], "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(
+    return make(
+        torch.optim.AdamW,
         groups,
         lr=settings.learning_rate,
         betas=(0.9, settings.beta2),

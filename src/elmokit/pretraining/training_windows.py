@@ -13,6 +13,7 @@ from typing import Literal, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from elmokit.errors import ConfigError
 from elmokit.model_config import Direction
 
 Ids = npt.NDArray[np.int64]
@@ -53,6 +54,9 @@ class Stream:
     A row takes whole sentences, cut at the end of a window and continued in the next; rows take
     turns at one sequence of sentences, as in bilm-tf. Each epoch draws its own order from the seed:
     of the shards, and with `sentences` of the sentences in each.
+
+    `part` is the number of this stream and of all streams that share the text: each reads its own
+    shards, or its own sentences of every shard where there are fewer shards than streams.
     """
 
     def __init__(
@@ -64,8 +68,13 @@ class Stream:
         direction: Direction = "forward",
         shuffle: Shuffle = "sentences",
         seed: int = 0,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
-        self._shards, self._sequence_length, self._seed = list(shards), sequence_length, seed
+        number, parts = part
+        has_shards = len(shards) >= parts  # of its own
+        self._shards = [*shards[number::parts]] if has_shards else [*shards]
+        self._own_sentences = slice(None) if has_shards else slice(number, None, parts)
+        self._sequence_length, self._seed = sequence_length, seed
         self._direction, self._shuffle = direction, shuffle
         # The token that ends a sentence in this direction, and the one that starts it.
         self._end, self._start = (END, BEGIN) if direction == "forward" else (BEGIN, END)
@@ -92,8 +101,10 @@ class Stream:
         self._last_ids = targets[:, -1].copy()
         return Window(inputs, targets)
 
-    def skip(self, predictions: int) -> None:
-        """Skip as few sentences as have so many predictions."""
+    def skip(self, epochs: float) -> None:
+        """Skip as few sentences as have so large a part of the text's predictions."""
+        tokens = sum(len(np.load(shard, mmap_mode="r")) for shard in self._shards)
+        predictions = int(epochs * (tokens / (self._own_sentences.step or 1)))
         while predictions > 0:
             predictions -= len(next(self._sentences))
 
@@ -120,15 +131,24 @@ class Stream:
         """Endless sentences, each with the token that ends it; the position moves along."""
         while True:
             order = self._order(len(self._shards), "shards", "sentences")
+            is_empty = self._shard == self._sentence == 0
             while self._shard < len(order):
-                yield from self._read_shard(self._shards[order[self._shard]])
+                for sentence in self._read_shard(self._shards[order[self._shard]]):
+                    is_empty = False
+                    yield sentence
                 self._shard, self._sentence = self._shard + 1, 0
+            if is_empty and self._epoch == 0:
+                raise ConfigError(
+                    f"micro_batches is {self._own_sentences.step}, more than the text has "
+                    "sentences for; each micro-batch reads its own"
+                )
             self._epoch, self._shard = self._epoch + 1, 0
 
     def _read_shard(self, path: Path) -> Iterator[Ids]:
         ids = np.load(path, mmap_mode="r")
         ends = np.flatnonzero(ids == END) + 1
-        starts = np.concatenate([[0], ends[:-1]])
+        starts = np.concatenate([[0], ends[:-1]])[self._own_sentences]
+        ends = ends[self._own_sentences]
         order = self._order(len(ends), "sentences", salt=self._shard + 1)
         while self._sentence < len(order):
             index = order[self._sentence]
