@@ -28,6 +28,7 @@ def highlighted(index, text, mode=None):
     passages = [index.config.tokenize(hit.passage.text) for hit in hits]
     words = [[word for sentence in passage for word in sentence] for passage in passages]
     marks = highlight(index, query, hits, passages)
+    assert marks == highlight(index, query, hits)
     return [(own, mark.same, mark.near) for own, mark in zip(words, marks, strict=True)]
 
 

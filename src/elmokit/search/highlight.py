@@ -27,13 +27,21 @@ class Highlights:
 
 
 def highlight(
-    index: Index, query: Query, hits: Sequence[Hit], passages: Sequence[Sentences]
+    index: Index, query: Query, hits: Sequence[Hit], passages: Sequence[Sentences] | None = None
 ) -> list[Highlights]:
-    """The words to highlight in each hit, whose passages are given as sentences of words.
+    """The words that explain each hit, by their positions among the words of its passage.
 
-    Words are compared as the index compares passages: their layers combined, then whitened. For a
-    lexical search only the words of the query themselves are highlighted.
+    `passages` are the sentences of words of each hit, if they are known. Words are compared as the
+    index compares passages: their layers combined, then whitened. For a lexical search only the
+    words of the query themselves are highlighted.
+
+        query = index.query("a painter of landscapes")
+        hits = index.search(query.text)
+        for hit, words in zip(hits, highlight(index, query, hits)):
+            print(hit.passage.text, words.same, words.near)
     """
+    if passages is None:
+        passages = [index.config.tokenize(hit.passage.text) for hit in hits]
     texts = [index.config.tokenize(query.text), *passages]
     words, *others = ([*chain(*sentences)] for sentences in texts)
     terms = {*index.terms(filter(index.is_content_word, words))}

@@ -2,8 +2,9 @@
 
 A term is a number, its hash. A passage's vector has, for each of its terms, the factor by which
 BM25 multiplies the term's weight, so that the inner product with the weights of a query is BM25:
-exact, unlike ts_rank, and in any encoding of the database. The average length of passages in these
-factors is that of the time when the part was made.
+exact, unlike ts_rank, and in any encoding of the database. An inverted index (GIN) finds the
+passages that have a term of the query. The average length of passages in the factors is that of
+the time when the part was made.
 """
 
 import zlib
@@ -27,7 +28,8 @@ _MAX_TERMS = 16_000  # the most of a passage, likewise
 
 _CREATE = """
 CREATE TABLE {s}.terms (
-    passage bigint NOT NULL, length bigint NOT NULL, factors sparsevec NOT NULL
+    passage bigint NOT NULL, length bigint NOT NULL, numbers integer[] NOT NULL,
+    factors sparsevec NOT NULL
 );
 CREATE TABLE {s}.frequencies (term integer PRIMARY KEY, passages bigint NOT NULL);
 CREATE TABLE {s}.lexical_part (
@@ -54,13 +56,18 @@ _STATISTICS = """
 SELECT l.passages, l.terms, f.term, f.passages FROM {s}.lexical_part l
 LEFT JOIN {s}.frequencies f ON f.term = ANY(%(terms)s::integer[])
 """
+_CREATE_INDEXES = """
+ALTER TABLE {s}.terms ADD PRIMARY KEY (passage);
+CREATE INDEX ON {s}.terms USING gin (numbers)
+"""
 _BEST = """
-SELECT passage, factors <#> %(weights)s AS score FROM {s}.terms ORDER BY score, passage LIMIT %(k)s
+SELECT passage FROM {s}.terms WHERE numbers && %(numbers)s::integer[]
+ORDER BY factors <#> %(weights)s, passage LIMIT %(k)s
 """
 _BEST_OF_FILES = """
-SELECT passage, factors <#> %(weights)s AS score FROM {s}.terms WHERE passage IN (
+SELECT passage FROM {s}.terms WHERE numbers && %(numbers)s::integer[] AND passage IN (
     SELECT id FROM {s}.passages WHERE file = ANY(%(files)s)
-) ORDER BY score, passage LIMIT %(k)s
+) ORDER BY factors <#> %(weights)s, passage LIMIT %(k)s
 """
 
 
@@ -92,8 +99,8 @@ def create_terms(database: Database, part: LexicalPart, sample: Sequence[Sequenc
 
 
 def index_terms(database: Database) -> None:
-    """Index the terms by passage, when most of them are there."""
-    database.execute("ALTER TABLE {s}.terms ADD PRIMARY KEY (passage)")
+    """Index the table, when most of the passages are there."""
+    database.execute(_CREATE_INDEXES)
 
 
 def read_lexical_part(database: Database) -> LexicalPart | None:
@@ -121,11 +128,11 @@ def add_terms(
     stemmer, connection = get_stemmer(name), database.connection()
     into = database.sql("COPY {s}.terms FROM STDIN (FORMAT binary)")
     with connection.cursor() as cursor, cursor.copy(into) as copy:
-        copy.set_types(["int8", "int8", "sparsevec"])
+        copy.set_types(["int8", "int8", "int4[]", "sparsevec"])
         for id_, words in passages:
             terms = stemmer.terms(words)
             factors = _factors(terms, average_length)
-            copy.write_row((id_, len(terms), SparseVector(factors, _DIM)))
+            copy.write_row((id_, len(terms), [*factors], SparseVector(factors, _DIM)))
             counts.add(len(terms), [*factors])
 
 
@@ -147,12 +154,12 @@ def delete_terms(database: Database, ids: Sequence[int]) -> None:
     if not _has_terms(database):
         return
     rows = database.query(
-        "DELETE FROM {s}.terms WHERE passage = ANY(%(ids)s::bigint[]) RETURNING length, factors",
+        "DELETE FROM {s}.terms WHERE passage = ANY(%(ids)s::bigint[]) RETURNING length, numbers",
         ids=[*ids],
     )
     counts = TermCounts()
-    for length, factors in rows:
-        counts.add(length, factors.indices())
+    for length, numbers in rows:
+        counts.add(length, numbers)
     count_terms(database, counts, sign=-1)
 
 
@@ -170,13 +177,14 @@ def best_by_terms(
     database: Database, weights: Mapping[str, float], k: int, files: Sequence[str] | None
 ) -> list[int]:
     """The ids of the k passages that BM25 ranks highest, best first."""
-    query = SparseVector({_number(term): weight for term, weight in weights.items()}, _DIM)
+    numbers = {_number(term): weight for term, weight in weights.items()}
+    query = SparseVector(numbers, _DIM)
     if files is None:
-        rows = database.query(_BEST, weights=query, k=k)
+        rows = database.query(_BEST, numbers=[*numbers], weights=query, k=k)
     else:
         encoded = [file.encode() for file in files]
-        rows = database.query(_BEST_OF_FILES, weights=query, k=k, files=encoded)
-    return [id_ for id_, distance in rows if distance < 0]
+        rows = database.query(_BEST_OF_FILES, numbers=[*numbers], weights=query, k=k, files=encoded)
+    return [id_ for (id_,) in rows]
 
 
 def _number(term: str) -> int:
