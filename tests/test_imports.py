@@ -55,7 +55,7 @@ THIRD_PARTIES = {
     "platformdirs": {"catalogue"},
     "prometheus_client": {"server"},
     "psycopg": {"search"},
-    "pyarrow": {"bulk", "ray"},
+    "pyarrow": {"bulk", "ray", "search"},
     "ray": {"ray"},
     "sacremoses": {"tokenizers"},
     "safetensors": {"formats"},

@@ -214,3 +214,15 @@ def test_mistakes_with_plots_are_one_line(elmo, directory, model_folder, monkeyp
     failed(elmo("plot", "layer-weights", "none"), "no task.json")
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     failed(elmo(*contexts), "plots need matplotlib: pip install 'elmokit[plot]'")
+
+
+def test_an_index_is_built_of_shards(elmo, folder, text, tmp_path):
+    options = ["--layers", "mean", "--pooling", "mean", "--workers", "1"]
+    succeeded(elmo("embed", text, f"{tmp_path}/vectors/", "-m", folder, *options))
+    out = tmp_path / "index"
+    _, err, code = elmo("index", "build", f"{tmp_path}/vectors", "-o", out, "-m", folder)
+    assert (code, err.splitlines()[0]) == (0, f"{out}: 2 passages, 2 vectors (flat)")
+    found = succeeded(elmo("search", out, "word4 word5", "-m", folder, "-k", 1, "--json"))
+    assert "word4 word5" in found
+    given = ("index", "build", tmp_path / "vectors", "-o", tmp_path / "other", "-m", folder)
+    failed(elmo(*given, "--layers", "top"), "--layers is not for shards, whose vectors are", 2)

@@ -75,6 +75,14 @@ class ShardFolder:
         with filesystem.open_input_file(f"{path}/{_name_of(shard)}") as file:
             return pq.ParquetFile(file).read(columns)
 
+    def read_tables(self, shard: int) -> Iterator[pa.Table]:
+        """The rows of a shard, in groups of about 32 MB of vectors."""
+        filesystem, path = self._filesystem()
+        with filesystem.open_input_file(f"{path}/{_name_of(shard)}") as opened:
+            file = pq.ParquetFile(opened)
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group)
+
     def read_manifest(self) -> "Manifest | None":
         """What is in the folder, or None if nothing is."""
         filesystem, path = self._filesystem()

@@ -27,8 +27,8 @@ class VectorSettings:
     """Which vectors are computed for each row.
 
     `layers` and `pooling` are those of `Embedder.embed` and `encode`; without a pooling, every word
-    has its vectors. With `tokenizer="spaces"` a text is one sentence, whose words stand between
-    spaces; other tokenizers split it into sentences, too, as `encode` does.
+    has its vectors. `tokenizer` splits a text into sentences and words, as `encode` does with that
+    of the model; "spaces" takes each line for a sentence, its words being between spaces.
     """
 
     layers: Layers = "all"
@@ -136,8 +136,6 @@ class TableEncoder:
     def _sentences(self, text: str | list[str]) -> list[list[str]]:
         if not isinstance(text, str):
             return [text]
-        if self._settings.tokenizer == "spaces":
-            return [self._tokenizer.tokenize(text)]
         sentences = self._tokenizer.split_sentences(text)
         return [self._tokenizer.tokenize(sentence) for sentence in sentences]
 

@@ -468,6 +468,11 @@ def count_lines(source: str | None, text: list[str] | None) -> int | None:
     return line_feeds + (last != b"\n")
 
 
+def is_shard_folder(name: str) -> bool:
+    """Whether there is a folder of shards that elmo embed wrote, or began to."""
+    return (Path(name) / "manifest.json").is_file()
+
+
 def print_facts(facts: Mapping[str, object], *, as_json: bool, width: int = 12) -> None:
     """Print names and values as JSON, or in two columns, leaving out what is None."""
     if as_json:

@@ -19,6 +19,7 @@ from elmokit.cli.options import (
     check_utf8,
     counted,
     group,
+    is_shard_folder,
     layers_option,
     lines_of,
     listed,
@@ -94,9 +95,12 @@ def build(
 ) -> None:
     """Build an index of text to search by words and by meaning.
 
-    If it is interrupted, run the same command again to go on.
+    If it is interrupted, run the same command again to go on. CORPUS may be one folder of shards
+    that elmo embed wrote: its vectors are taken as they are.
 
     Example: elmo index build 'wiki/*.txt' --paragraphs --out wiki.index
+
+    Example: elmo index build vectors/ --store postgresql://me@db/texts?index=wiki
     """
     from elmokit.search.store import is_database_url  # noqa: PLC0415  (torch takes seconds)
 
@@ -107,18 +111,34 @@ def build(
         raise typer.BadParameter("--out takes a folder, and --store a URL: postgresql://…")
     if paragraphs and words:
         raise typer.BadParameter("--paragraphs and --words were given, expected one of them")
-    with _index().build(
-        location,
-        corpus,
-        load(),
-        unit="paragraphs" if paragraphs else "words" if words else "sentences",
-        layers=None if layers is None else parse_layers(layers),
-        pooling=pooling,
-        whitening=whitening,
-        kind=kind,
-        vector_per=vector_per,
-        stemmer=stemmer,
-    ) as built:
+    shards = corpus[0] if len(corpus) == 1 and is_shard_folder(corpus[0]) else None
+    if shards is not None:
+        of_text = {
+            "--paragraphs": paragraphs, "--words": words, "--layers": layers, "--pooling": pooling,
+            "--vector-per passage": vector_per == "passage",
+            "--tokenizer": load.keywords["tokenizer"],
+        }  # fmt: skip
+        if given := [name for name, value in of_text.items() if value]:
+            raise typer.BadParameter(
+                f"{given[0]} is not for shards, whose vectors are there already; leave it out"
+            )
+        built = _index().build_from_shards(
+            location, shards, load(), whitening=whitening, kind=kind, stemmer=stemmer
+        )
+    else:
+        built = _index().build(
+            location,
+            corpus,
+            load(),
+            unit="paragraphs" if paragraphs else "words" if words else "sentences",
+            layers=None if layers is None else parse_layers(layers),
+            pooling=pooling,
+            whitening=whitening,
+            kind=kind,
+            vector_per=vector_per,
+            stemmer=stemmer,
+        )
+    with built:
         counts = built.store.counts()
         tell(
             f"{built.name}: {counted(counts.passages, 'passage')}, "

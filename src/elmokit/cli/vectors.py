@@ -15,6 +15,7 @@ from elmokit.cli.options import (
     argument,
     count_lines,
     counted,
+    is_shard_folder,
     layers_option,
     lines_of,
     load_options,
@@ -149,7 +150,7 @@ def embed(
         "--engine": engine, "--workers": workers, "--address": address, "--column": column,
         "--rows-per-shard": rows_per_shard,
     }  # fmt: skip
-    if engine is not None or _is_shard_folder(target):
+    if engine is not None or _names_folder(target):
         of_files = {
             "--text": text, "--fasta": fasta, "--id-field": id_field,
             "--batch-size": batch_size > 1, "--use-sentence-keys": use_sentence_keys,
@@ -199,10 +200,9 @@ def embed(
     tell(f"{target}: {counted(count, 'sentence')}")
 
 
-def _is_shard_folder(target: str) -> bool:
+def _names_folder(target: str) -> bool:
     """Whether OUTPUT is to be a folder of shards, or is one."""
-    is_folder = target.endswith(("/", os.sep)) or "://" in target
-    return is_folder or Path(target, "manifest.json").is_file()
+    return target.endswith(("/", os.sep)) or "://" in target or is_shard_folder(target)
 
 
 def _embed_corpus(

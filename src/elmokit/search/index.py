@@ -12,7 +12,7 @@ from elmokit.errors import FormatError, InputError
 from elmokit.files import TextFile, find_files
 from elmokit.pooling import Vectors, is_word
 from elmokit.search import MODES, Mode
-from elmokit.search.index_build import build_index, sample_lexical_part
+from elmokit.search.index_build import EmbeddedFiles, build_index, sample_lexical_part
 from elmokit.search.lexical import NO_STEMMER, LexicalPart, get_stemmer, is_content_word
 from elmokit.search.passage_vectors import (
     IndexConfig,
@@ -116,9 +116,40 @@ class Index:
         )
         build_index(
             location,
-            find_files(files),
+            EmbeddedFiles(find_files(files), config, embedder),
             embedder,
             config,
+            stemmer=stemmer,
+            show_progress_bar=show_progress_bar,
+        )
+        return cls.open(location, embedder)
+
+    @classmethod
+    def build_from_shards(
+        cls,
+        location: str | Path,
+        shards: str | Path,
+        embedder: Embedder,
+        *,
+        whitening: WhiteningMethod = "zca",
+        kind: Kind | Literal["auto"] = "auto",
+        stemmer: str | None = None,
+        show_progress_bar: bool | None = None,
+    ) -> "Index":
+        """Build an index of the vectors in a folder that `elmokit.bulk.embed_corpus` wrote.
+
+        With a pooling, a row is a passage that has its vector; without one, each word of a row has
+        its own, as in an index of words. The vectors must be of one layer, or of layers combined by
+        "mean" or "concat". Repeat the call to go on with a build that was interrupted.
+        """
+        from elmokit.search.shard_vectors import ShardVectors  # noqa: PLC0415  an extra
+
+        source = ShardVectors(shards)
+        build_index(
+            location,
+            source,
+            embedder,
+            source.index_config(whitening, kind),
             stemmer=stemmer,
             show_progress_bar=show_progress_bar,
         )

@@ -144,21 +144,21 @@ def embed_passages(
             indices = [index for index, word in enumerate(passage.words) if is_word(word)]
             sources += (VectorSource(number, passage.words[index], index) for index in indices)
             vectors.append(np.concatenate(arrays, 1)[0, indices])
-            _check_range(vectors[-1], passage)
+            check_range(vectors[-1], passage)
             vectors[-1] = vectors[-1].astype(np.float16)  # as stored: there are many
         elif config.vector_per == "sentence":
             for array, words in zip(arrays, passage.sentences, strict=True):
                 sources.append(VectorSource(number))
                 vectors.append(pool_sentences([array], words, pooling, vocabulary))
-                _check_range(vectors[-1], passage)
+                check_range(vectors[-1], passage)
         else:
             sources.append(VectorSource(number))
             vectors.append(pool_sentences(arrays, passage.words, pooling, vocabulary))
-            _check_range(vectors[-1], passage)
+            check_range(vectors[-1], passage)
     return sources, np.concatenate(vectors)  # float32, as the empty ones are
 
 
-def _check_range(vectors: npt.NDArray[np.floating], passage: Passage) -> None:
+def check_range(vectors: npt.NDArray[np.floating], passage: Passage) -> None:
     """Refuse numbers that are not finite, or will not be in float16."""
     if (np.abs(vectors) <= _LARGEST).all():
         return
