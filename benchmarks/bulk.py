@@ -3,6 +3,7 @@
     python benchmarks/bulk.py throughput            # 1 and 2 local processes, and 2 Ray actors
     python benchmarks/bulk.py kills --engine ray    # the driver and a worker killed ten times
     python benchmarks/bulk.py million               # 1,000,000 sentences to the end
+    python benchmarks/bulk.py stream                # a Ray Dataset larger than the object store
 
 The text is English Wikipedia, a sentence on each line; --text names another file of paragraphs.
 Each run is `elmo embed` in a process of its own. Prints a table, and one line of JSON.
@@ -37,6 +38,7 @@ from elmokit.model.bilm import BiLM, LanguageModel
 from two_million import TEXT, split_sentences
 
 LARGEST_DIFFERENCE = 2e-6
+OBJECT_STORE_BYTES = 100_000_000
 # Of a random model, whose speed is that of reading and writing.
 TINY = elmokit.BiLMConfig(
     projection_size=16,
@@ -50,7 +52,7 @@ TINY = elmokit.BiLMConfig(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("command", choices=["throughput", "kills", "million"])
+    parser.add_argument("command", choices=["throughput", "kills", "million", "stream"])
     parser.add_argument("--engine", choices=["local", "ray"], default="local")
     parser.add_argument("--sentences", type=int, help="how many there are")
     parser.add_argument("--kills", type=int, default=10)
@@ -59,9 +61,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        results = {"throughput": throughput, "kills": kills, "million": million}[args.command](
-            args, Path(folder)
-        )
+        commands = {"throughput": throughput, "kills": kills, "million": million, "stream": stream}
+        results = commands[args.command](args, Path(folder))
     print(json.dumps({"command": args.command, **results}))
 
 
@@ -143,10 +144,7 @@ def kills(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
 def million(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Embed a large corpus with a small model to the end."""
     corpus, words = write_corpus(folder, args.text, args.sentences or 1_000_000)
-    model = args.model
-    if model is None:
-        model = str(folder / "tiny")
-        elmokit.formats.save(Pretrained(LanguageModel(BiLM(TINY))), model)
+    model = args.model or write_tiny_model(folder)
     out = folder / "out"
     options = ["--layers", "mean", "--pooling", "mean", "--model", model, "--workers", "2"]
     started = time.monotonic()
@@ -169,6 +167,49 @@ def million(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
         "engine": args.engine, "rows": len(ids), "words": words, "seconds": seconds,
         "memory": memory.peak, "bytes": size,
     }  # fmt: skip
+
+
+def stream(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
+    """The vectors of every word of a Dataset, through an object store that is too small."""
+    import ray
+
+    corpus, words = write_corpus(folder, args.text, args.sentences or 200_000)
+    os.environ["RAY_AUTH_MODE"] = "disabled"
+    ray.init(
+        num_cpus=4, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
+        object_store_memory=OBJECT_STORE_BYTES, _temp_dir=str(folder / "ray"),
+    )  # fmt: skip
+    model = args.model or write_tiny_model(folder)
+    started = time.monotonic()
+    with measuring_memory(os.getpid()) as memory:
+        texts = ray.data.read_text(str(corpus)).repartition(target_num_rows_per_block=2000)
+        encoded = elmokit.ray.embed(texts, model=model, layers="mean", workers=2)
+        encoded.write_parquet(str(folder / "out"))
+    seconds = time.monotonic() - started
+    tables = [pq.read_table(path) for path in (folder / "out").glob("*.parquet")]
+    rows, size = sum(map(len, tables)), sum(table.nbytes for table in tables)
+    assert sum(len(table["words"].combine_chunks().flatten()) for table in tables) == words
+    spilled = sum(
+        path.stat().st_size
+        for path in (folder / "ray").glob("session_*/ray_spilled_objects*/*")
+        if path.is_file()
+    )
+    ray.shutdown()
+    print("| object store, MB | rows | vectors, MB | s | peak memory, MB | spilled to disk, MB |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    print(
+        f"| {OBJECT_STORE_BYTES / 1e6:,.0f} | {rows:,} | {size / 1e6:,.0f} | {seconds:,.0f} "
+        f"| {memory.peak / 1e6:,.0f} | {spilled / 1e6:,.0f} |"
+    )
+    return {
+        "rows": rows, "words": words, "bytes": size, "seconds": seconds, "memory": memory.peak,
+        "spilled": spilled,
+    }  # fmt: skip
+
+
+def write_tiny_model(folder: Path) -> str:
+    elmokit.formats.save(Pretrained(LanguageModel(BiLM(TINY))), folder / "tiny")
+    return str(folder / "tiny")
 
 
 class Run:

@@ -101,6 +101,22 @@ def test_mistakes_are_sentences(cluster, model, corpus, tmp_path):
         elmokit.ray.embed(dataset, model=model.source)
 
 
+def test_a_cluster_that_is_not_there_is_named(model, corpus, tmp_path, monkeypatch):
+    def refuse(**arguments):
+        raise ConnectionError(f"no cluster\nat {arguments.get('address')}")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", refuse)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)
+    for address, message in (
+        ("auto", "cluster 'auto': cannot be joined .no cluster at auto.; start one with ray start"),
+        (None, "Ray on this machine: cannot be joined .no cluster at None.; is the machine"),
+    ):
+        engine = elmokit.ray.RayEngine(address)
+        with pytest.raises(InputError, match=message):
+            embed_corpus(corpus, tmp_path / "out", model=model.source, engine=engine)
+
+
 def test_a_killed_actor_is_replaced(cluster, model, corpus, tmp_path):
     out = tmp_path / "out"
     command = [sys.executable, "-c", KILL, out]

@@ -44,6 +44,7 @@ __all__ = ["RayEngine", "embed"]
 # Blocks of shards that Ray schedules; fewer shards have a block each.
 _MAX_BLOCKS = 10_000
 _ROWS_PER_BATCH = 1024
+_STARTS_TRIED = 3
 _COMPLETE = ".complete"  # in a folder of input that was read to its end
 _ERRORS = {kind.__name__: kind for kind in (ConfigError, FormatError, InputError, OutputError)}
 
@@ -204,23 +205,32 @@ class RayEngine:
         if ray.is_initialized():
             yield
             return
-        quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
-        if self.address is None:
-            own = {"num_cpus": self.workers} if self.workers else {}
-            ray.init(include_dashboard=False, _node_ip_address="127.0.0.1", **own, **quiet)
-        else:
-            try:
-                ray.init(address=self.address, **quiet)
-            except (ConnectionError, RuntimeError, ValueError) as error:
-                reason = " ".join(str(error).split())
-                raise InputError(
-                    f"the Ray cluster {self.address!r} cannot be joined ({reason}); start one with "
-                    "ray start --head, or leave the address out"
-                ) from None
+        self._join()
         try:
             yield
         finally:
             ray.shutdown()
+
+    def _join(self) -> None:
+        quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+        if self.address is None:
+            arguments = {"include_dashboard": False, "_node_ip_address": "127.0.0.1", **quiet}
+            arguments |= {"num_cpus": self.workers} if self.workers else {}
+            doubt = "is the machine overloaded? Try again, or without Ray (--engine local)"
+        else:
+            arguments = {"address": self.address, **quiet}
+            doubt = "start one with ray start --head, or leave the address out"
+        # Ray gives a node 30 seconds to start, which on a busy machine may be too little.
+        for tries_left in reversed(range(1 if self.address else _STARTS_TRIED)):
+            try:
+                ray.init(**arguments)
+                return
+            except Exception as error:  # Ray has no class of its own for these
+                ray.shutdown()
+                if not tries_left:
+                    name = f"cluster {self.address!r}" if self.address else "Ray on this machine"
+                    reason = " ".join(str(error).split())
+                    raise InputError(f"{name}: cannot be joined ({reason}); {doubt}") from None
 
 
 @dataclass(frozen=True)
