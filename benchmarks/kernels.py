@@ -152,7 +152,7 @@ def start_contenders(
         stack.enter_context(contender)
     for precision, description in contenders["now"].first.items():
         print(
-            f"{size} {precision}: worst cosine to float32 {description['cosine']:.6f}; alone, "
+            f"{size} {precision}: worst cosine to float32 {description['cosine']:.7f}; alone, "
             f"a sentence has {'the same' if description['same_bits_alone'] else 'other'} bits"
         )
     return contenders
