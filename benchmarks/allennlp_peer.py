@@ -7,6 +7,7 @@ needs none of them but torch, numpy and h5py; whatever else its modules import g
 import importlib.abc
 import importlib.machinery
 import json
+import os
 import sys
 import time
 import types
@@ -68,6 +69,7 @@ sys.meta_path.append(MissingModules())
 from allennlp.modules import elmo as allennlp_elmo  # noqa: E402
 from allennlp.modules import elmo_lstm  # noqa: E402
 
+clock = getattr(time, os.environ.get("BENCHMARK_CLOCK", "perf_counter"))
 allennlp_elmo.cached_path = elmo_lstm.cached_path = lambda path, *_, **__: path
 
 
@@ -105,10 +107,10 @@ def seconds_of_passes(bilm, sentences, size):
 
 
 def one_pass(bilm, sentences, size):
-    started = time.perf_counter()
+    started = clock()
     for start in range(0, len(sentences), size):
         bilm(batch_to_ids(sentences[start : start + size]))
-    return sum(map(len, sentences)) / (time.perf_counter() - started)
+    return sum(map(len, sentences)) / (clock() - started)
 
 
 def batch_to_ids(sentences):
