@@ -46,7 +46,7 @@ nb_execution_show_tb = True
 
 default_role = "literal"  # docstrings write names in single backticks
 autodoc_member_order = "bysource"
-autodoc_mock_imports = ["gensim", "haystack", "langchain_core", "llama_index"]
+autodoc_mock_imports = ["gensim", "haystack", "langchain_core", "llama_index", "ray"]
 python_maximum_signature_line_length = 88
 
 html_theme = "furo"

@@ -273,6 +273,21 @@ def test_what_cannot_be_used_is_refused(model, corpus, tmp_path):
         embed_corpus(tmp_path / "a.jsonl", out, **options)
 
 
+def test_a_full_disk_is_named_and_leaves_no_half_shard(model, corpus, tmp_path):
+    resource = pytest.importorskip("resource", reason="needs limits of POSIX")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    options = {"model": model.source, "workers": 1}
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OutputError, match=r"out: cannot be written \(.*run the same command"):
+            embed_corpus(corpus, tmp_path / "out", **options)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert os.listdir(tmp_path / "out") == ["manifest.json"]
+    embed_corpus(corpus, tmp_path / "out", **options)
+    assert_vectors(contents(tmp_path / "out"), model.embed(WORDS))
+
+
 def test_two_runs_at_once_are_refused(model, corpus, tmp_path):
     options = {"model": model.source, "workers": 1}
     embed_corpus(corpus, tmp_path / "out", **options)

@@ -138,6 +138,7 @@ def test_options_of_files_and_of_folders_are_not_mixed(elmo, folder, text, tmp_p
     failed(elmo("embed", text, out, "--fasta"), "--fasta is not for a folder of shards", 2)
     failed(elmo("embed", out, "--text", "a"), "--text is not for a folder of shards", 2)
     failed(elmo("embed", text, out, "--address", "auto"), "--address is for --engine ray", 2)
+    failed(elmo("embed", "a.fasta", out), "a folder of shards is not for FASTA; name an HDF5", 2)
     hdf5 = tmp_path / "out.hdf5"
     failed(elmo("embed", text, hdf5, "--workers", "2"), "--workers is for a folder of shards", 2)
     failed(elmo("embed", text, text, hdf5), f"let OUTPUT end in / to write one: {hdf5}/", 2)

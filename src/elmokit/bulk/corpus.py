@@ -614,9 +614,9 @@ def _explaining_errors(name: str) -> Iterator[None]:
             f"{name}: cannot be read ({_one_line(error)}); was the file cut short?"
         ) from None
     except OSError as error:
-        # of gzip, and of pyarrow for damaged Parquet; those of the system have a number
+        # Those of the system have a number; others are of gzip, and of pyarrow for damaged files.
         if error.errno is not None:
-            raise
+            raise OSError(error.errno, error.strerror or _one_line(error), name) from None
         raise FormatError(
             f"{name}: cannot be read ({_one_line(error)}); was the file cut short?"
         ) from None

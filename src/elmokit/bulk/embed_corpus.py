@@ -61,7 +61,8 @@ def embed_corpus(
     sources = find_sources([os.fspath(name) for name in names])
     settings = VectorSettings(layers, pooling, dtype, tokenizer)
     folder = ShardFolder(os.fspath(output))
-    embedder = options.load()
+    # Where others compute, this process needs the model to tell which it is, and to share it.
+    embedder = (options if engine.one_process else replace(options, device="cpu")).load()
     with folder.open(), engine.opened():
         stored = folder.read_manifest()
         corpus = None if stored is None else stored.corpus.unless_changed(sources)

@@ -159,6 +159,11 @@ def embed(
         }  # fmt: skip
         if given := [name for name, value in of_files.items() if value]:
             raise typer.BadParameter(f"{given[0]} is not for a folder of shards; leave it out")
+        if fasta is None and any(map(is_fasta, sources or ())):
+            raise typer.BadParameter(
+                "a folder of shards is not for FASTA; name an HDF5 file as OUTPUT, or give "
+                "--no-fasta to read its lines as text"
+            )
         output |= {"tokenizer": tokenizer, "column": column}
         output |= {} if rows_per_shard is None else {"rows_per_shard": rows_per_shard}
         _embed_corpus(load, sources or [], target, engine, workers, address, **output)
