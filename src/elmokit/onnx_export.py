@@ -45,6 +45,7 @@ _END = 2**63 - 1
 # A protobuf message cannot be larger than 2 GiB; beyond this many bytes of weights they are
 # written to a file of their own.
 _MAX_BYTES_IN_FILE = 2**31 - 2**24
+_MIN_BYTES_BESIDE = 1024
 
 Array = npt.NDArray[Any]
 Size = int | str  # of an axis; one with a name may be any
@@ -82,10 +83,11 @@ def export_onnx(
     scorer = Scorer(embedder.session) if softmax else None
     with embedder.session.computing():
         _build(graph, embedder.bilm, None if scorer is None else scorer.softmax)
-        model = graph.model(_metadata(embedder.pretrained, int8=int8, softmax=softmax))
+        metadata = _metadata(embedder.pretrained, int8=int8, softmax=softmax)
+        model, beside = graph.model(metadata, data.name)
     try:
-        if graph.num_bytes > _MAX_BYTES_IN_FILE:
-            write_atomically(data, b"".join(_move_weights(model, data.name)))
+        if beside:
+            write_atomically(data, lambda file: file.writelines(array.data for array in beside))
         write_atomically(target, model.SerializeToString())
     except OSError as error:
         raise OutputError(f"{target}: cannot be written ({error.strerror or error})") from None
@@ -420,9 +422,8 @@ class _Graph:
         self._inputs: list[ValueInfoProto] = []
         self._outputs: list[ValueInfoProto] = []
         if outer is None:
-            self.num_bytes = 0  # of all weights
             self._num_values = 0
-            self._initializers: list[TensorProto] = []
+            self._arrays: dict[str, Array] = {}  # constants and weights
             self._stored: dict[tuple[object, ...], str] = {}
 
     def body(self) -> "_Graph":
@@ -449,7 +450,7 @@ class _Graph:
             name = self._new_name(name)
         self._inputs.append(self._value_info(name, dtype, shape))
         if default is not None:
-            self._initializers.append(self._numpy.from_array(default, name))
+            self._arrays[name] = default
         return name
 
     def output(self, name: str, value: str, dtype: Any, shape: Sequence[Size]) -> None:
@@ -517,22 +518,39 @@ class _Graph:
         return self._numpy.from_array(array)
 
     def proto(self, name: str) -> Any:
-        """The graph as ONNX's record."""
-        initializers = self._initializers if self is self._root else []
-        return self._helper.make_graph(self._nodes, name, self._inputs, self._outputs, initializers)
+        """The graph as ONNX's record, without the constants and weights."""
+        return self._helper.make_graph(self._nodes, name, self._inputs, self._outputs)
 
-    def model(self, metadata: dict[str, str]) -> "ModelProto":
-        """The graph as a checked model."""
-        opset = self._helper.make_opsetid("", _OPSET)
+    def model(self, metadata: dict[str, str], location: str) -> "tuple[ModelProto, list[Array]]":
+        """The graph as a model, and the arrays that belong in the file `location` beside it."""
         model = self._helper.make_model(
             self.proto("elmo"),
-            opset_imports=[opset],
+            opset_imports=[self._helper.make_opsetid("", _OPSET)],
             ir_version=_IR_VERSION,
             producer_name="elmokit",
             producer_version=__version__,
         )
         self._helper.set_model_props(model, metadata)
-        return model
+        split = sum(array.nbytes for array in self._arrays.values()) > _MAX_BYTES_IN_FILE
+        beside: list[Array] = []
+        offset = 0
+        for name, array in self._arrays.items():
+            tensor = model.graph.initializer.add()
+            # Sizes and clips stay where the checks of a graph look for them.
+            if not split or array.nbytes < _MIN_BYTES_BESIDE:
+                tensor.CopyFrom(self._numpy.from_array(array, name))
+                continue
+            tensor.name = name
+            tensor.data_type = self._helper.np_dtype_to_tensor_dtype(array.dtype)
+            tensor.dims.extend(array.shape)
+            tensor.data_location = self.types.EXTERNAL
+            for key, value in (
+                ("location", location), ("offset", offset), ("length", array.nbytes)
+            ):  # fmt: skip
+                tensor.external_data.add(key=key, value=str(value))
+            beside.append(array)
+            offset += array.nbytes
+        return model, beside
 
     def _parameter(self, weight: Tensor, *, transposed: bool = False) -> str:
         """A parameter's name; one that several nodes use is stored once."""
@@ -546,10 +564,8 @@ class _Graph:
         return stored[key]
 
     def _store(self, array: Array) -> str:
-        root = self._root
         name = self._new_name("constant")
-        root._initializers.append(self._numpy.from_array(np.asarray(array, order="C"), name))
-        root.num_bytes += array.nbytes
+        self._root._arrays[name] = np.asarray(array, order="C")
         return name
 
     def _new_name(self, kind: str) -> str:
@@ -573,24 +589,6 @@ def array_of(tensor: Tensor) -> Array:
     """A parameter as an array of float32."""
     array: Array = tensor.detach().float().cpu().numpy()
     return array
-
-
-def _move_weights(model: "ModelProto", location: str) -> list[bytes]:
-    """Take the weights out of a model, which then refers to a file with these contents."""
-    from onnx import TensorProto, external_data_helper  # noqa: PLC0415  an extra
-
-    contents: list[bytes] = []
-    offset = 0
-    for tensor in model.graph.initializer:
-        raw = tensor.raw_data
-        if len(raw) < 1024:  # sizes and clips stay where the checks of a graph look for them
-            continue
-        external_data_helper.set_external_data(tensor, location, offset, len(raw))
-        tensor.ClearField("raw_data")
-        tensor.data_location = TensorProto.EXTERNAL
-        contents.append(raw)
-        offset += len(raw)
-    return contents
 
 
 def _metadata(pretrained: Pretrained, *, int8: bool, softmax: bool) -> dict[str, str]:
