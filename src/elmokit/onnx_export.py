@@ -47,6 +47,9 @@ _END = 2**63 - 1
 _MAX_BYTES_IN_FILE = 2**31 - 2**24
 _MIN_BYTES_BESIDE = 1024
 
+# So many neighbouring weights of a row share a scale in 8 bits, or a little less.
+_BLOCK_SIZE = 32
+
 Array = npt.NDArray[Any]
 Size = int | str  # of an axis; one with a name may be any
 
@@ -67,9 +70,9 @@ def export_onnx(
     (asked,), are those of the words given; with both LSTMs it is the sum of the two. `k` is an
     input, too.
 
-    With `int8`, weights are stored as whole numbers of 8 bits, with a scale for each row of a
-    table or each column of a product: the file has a quarter of the size. onnxruntime makes them
-    float32 when it loads the file, so they are as fast and take as much memory as without.
+    With `int8`, weights are stored as whole numbers of 8 bits, with a scale for every 32 of them:
+    the file has about a quarter of the size. onnxruntime makes them float32 when it loads the file,
+    so they are as fast and take as much memory as without.
 
     What else a program must know is in the file's metadata: see docs/onnx.md. Weights of more than
     2 GB are written beside the file, in `.onnx.data`. Needs the extra `elmokit[onnx]`.
@@ -122,7 +125,7 @@ def _build(graph: "_Graph", bilm: BiLM, softmax: "Softmax | AdaptiveSoftmax | No
     for number in config.aligned_layers:
         matrix = bilm.get_buffer(f"alignment_{number}")
         both[number] = graph.matmul(both[number], matrix)
-    shown = graph.op("Cast", is_word, to=graph.types.FLOAT)  # 0 at padding
+    shown = graph.as_float32(is_word)  # 0 at padding
     stacked = graph.op("Mul", graph.stack(both, 0), shown)  # (layers, steps, sentences, dim)
     stacked = graph.op("Transpose", stacked, perm=[0, 2, 1, 3])
 
@@ -174,7 +177,7 @@ def _encoder(graph: "_Graph", encoder: object, chars: str) -> str:  # -> (types,
         return _character_encoder(graph, encoder, chars)
     if isinstance(encoder, WordEmbedding):
         ids = graph.op("Gather", chars, graph.constant(0), axis=1)
-        return graph.lookup(encoder.embedding.weight, ids)
+        return graph.lookup(encoder.embedding.weight, ids, ids_rank=1)
     assert isinstance(encoder, LexiconEncoder)
     features = []
     if encoder.words is not None:
@@ -190,14 +193,16 @@ def _character_encoder(graph: "_Graph", encoder: CharacterEncoder, chars: str) -
     config = encoder.config
     widest = max(width for width, _ in config.filters)
     chars = _without_long_padding(graph, chars, widest)
-    vectors = graph.lookup(encoder.embedding.weight, chars)  # (types, characters, size)
+    vectors = graph.lookup(encoder.embedding.weight, chars, ids_rank=2)
+    # vectors: (types, characters, size)
     vectors = graph.op("Transpose", vectors, perm=[0, 2, 1])
     activation = "Relu" if config.activation == "relu" else "Tanh"
     features = []
     for (width, number), layer in zip(config.filters, encoder.filters, strict=True):
         assert isinstance(layer, Linear)
         kernel = array_of(layer.weight).reshape(number, width, config.embedding_size)
-        weight = graph.weight(kernel.transpose(0, 2, 1), scale_axis=0)
+        kernel = kernel.transpose(0, 2, 1)
+        weight = graph.weight(kernel.reshape(number, -1), kernel.shape)
         windows = graph.op("Conv", vectors, weight, graph.constant(array_of(layer.bias)))
         best = graph.op("ReduceMax", windows, axes=[2], keepdims=0)  # (types, filters)
         features.append(graph.op(activation, best))
@@ -469,14 +474,21 @@ class _Graph:
             return self._root._stored[key]
         return self._store(value)
 
-    def weight(self, matrix: Array, *, scale_axis: int) -> str:
-        """A weight of float32, stored as 8 bits with a scale for each index of an axis, if int8."""
+    def weight(self, matrix: Array, shape: Sequence[int] | None = None) -> str:
+        """A weight, (out, in), given another shape if one is named; with int8, in 8 bits."""
+        shape = matrix.shape if shape is None else shape
         if not self._int8:
-            return self._store(matrix)
-        whole, scale = _quantized(matrix, scale_axis)
+            return self._store(matrix.reshape(shape))
+        whole, scale = _quantized(matrix)
         # DequantizeLinear would be computed in every run; this is computed when a file is loaded.
-        as_float = self._root.op("Cast", self._store(whole), to=self.types.FLOAT)
-        return self._root.op("Mul", as_float, self._store(scale))
+        product = self._root.op(
+            "Mul", *map(self._root.as_float32, map(self._store, (whole, scale)))
+        )
+        return self._root.op("Reshape", product, self.constant([*shape]))
+
+    def as_float32(self, values: str) -> str:
+        """The values as float32."""
+        return self.op("Cast", values, to=self.types.FLOAT)
 
     def matmul(self, values: str, weight: Tensor) -> str:  # (..., in), (out, in) -> (..., out)
         return self.op("MatMul", values, self._parameter(weight, transposed=True))
@@ -491,15 +503,14 @@ class _Graph:
             inputs.append(added if isinstance(added, str) else self.constant(added))
         return self.op("Gemm", *inputs, transB=1)
 
-    def lookup(self, table: Tensor, ids: str) -> str:  # (...) -> (..., dim)
+    def lookup(self, table: Tensor, ids: str, *, ids_rank: int) -> str:  # (...) -> (..., dim)
         """The rows of a table."""
         matrix = array_of(table)
         if not self._int8:
             return self.op("Gather", self._store(matrix), ids)
-        whole, scale = _quantized(matrix, 0)
-        rows = self.op("Gather", self._store(whole), ids)
-        scales = self.op("Gather", self._store(scale), ids)
-        return self.op("Mul", self.op("Cast", rows, to=self.types.FLOAT), scales)
+        parts = [self.op("Gather", self._store(part), ids) for part in _quantized(matrix)]
+        rows = self.op("Mul", *map(self.as_float32, parts))  # (..., blocks, numbers)
+        return self.op("Reshape", rows, self.constant([0] * ids_rank + [-1]))
 
     def clip(self, values: str, clip: float | None) -> str:
         if clip is None:
@@ -558,9 +569,12 @@ class _Graph:
         stored = self._root._stored
         if key not in stored:
             matrix = array_of(weight)
-            stored[key] = self.weight(
-                matrix.T if transposed else matrix, scale_axis=int(transposed)
-            )
+            if not transposed:
+                stored[key] = self.weight(matrix)
+            elif self._int8:
+                stored[key] = self._root.op("Transpose", self.weight(matrix), perm=[1, 0])
+            else:
+                stored[key] = self.weight(matrix.T)
         return stored[key]
 
     def _store(self, array: Array) -> str:
@@ -577,12 +591,20 @@ class _Graph:
         return self._helper.make_tensor_value_info(name, kind, shape)
 
 
-def _quantized(matrix: Array, axis: int) -> tuple[Array, Array]:
-    """Whole numbers from -127 to 127, and the scale of each index of an axis."""
-    others = tuple(number for number in range(matrix.ndim) if number != axis)
-    largest = np.abs(matrix).max(axis=others, keepdims=True)
-    scale = np.where(largest > 0, largest / 127, 1).astype(np.float32)
-    return np.rint(matrix / scale).astype(np.int8), scale
+def _quantized(matrix: Array) -> tuple[Array, Array]:
+    """Each row in blocks of whole numbers from -127 to 127, and a scale for each block.
+
+    (rows, numbers) -> (rows, blocks, numbers of a block), (rows, blocks, 1).
+    """
+    size = matrix.shape[1]
+    length = max(n for n in range(1, min(size, _BLOCK_SIZE) + 1) if size % n == 0)
+    length = length if length >= _BLOCK_SIZE // 4 else size  # a size with no fitting divisor
+    blocks = matrix.reshape(len(matrix), -1, length)
+    smallest = np.finfo(np.float16).smallest_subnormal
+    scale = (np.abs(blocks).max(2, keepdims=True) / 127).astype(np.float16)
+    scale = np.maximum(scale, smallest)
+    whole = np.rint(blocks / scale.astype(np.float32)).clip(-127, 127)
+    return whole.astype(np.int8), scale
 
 
 def array_of(tensor: Tensor) -> Array:
