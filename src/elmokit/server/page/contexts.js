@@ -10,7 +10,7 @@ const MAX_NUMBERED = 60, NUMBER_DISTANCE = 9; // points with a number, pixels be
 const EDGE = 30; // pixels from the right edge of the plot, where a number is left of its point
 const HINT = "Point at a dot, or move through the dots with the arrow keys, to read its sentence.";
 
-export function startContexts(change, { animate }) {
+export function startContexts(backend, change, { animate }) {
   const slider = byId("contexts-layer"), plot = byId("contexts-plot");
   const scatter = new Scatter(plot);
   let response = null, state = null, frame = 0;
@@ -45,7 +45,7 @@ export function startContexts(change, { animate }) {
   };
   const send = createRequester(
     byId("contexts-error"),
-    (parameters, post) => post("contexts", parameters),
+    backend.contexts,
     (result) => {
       response = result;
       const contexts = response?.contexts ?? [];

@@ -3,10 +3,10 @@
 import { barCell, byId, create, fillTable } from "./elements.js";
 import { createRequester } from "./requests.js";
 
-export function startLayerWeights() {
+export function startLayerWeights(backend) {
   const send = createRequester(
     byId("layer-weights-error"),
-    (_, post) => post("layer_weights"),
+    (_, signal) => backend.layerWeights(signal),
     (response) => {
       const mixes = response?.layer_weights ?? [];
       byId("layer-weights-none").hidden = !response || mixes.length > 0;

@@ -1,4 +1,9 @@
 // The tabs, the fields and the address bar; a link shows what its sender saw.
+//
+// The views ask a back end, which has a function for each kind of request: info, layerWeights,
+// contexts, similarity, nextWords, fillGaps and search. They take the parameters and return the
+// content of the service's routes. http_backend.js asks the service, and browser_backend.js
+// computes in the browser; the attribute data-backend of the page says which one it has.
 
 import { startContexts } from "./contexts.js";
 import { byId, create } from "./elements.js";
@@ -22,13 +27,17 @@ const FIELDS = {
 const DEFAULTS = { view: "contexts", "contexts-selected": "", ...FIELDS };
 const ADDRESS_DELAY = 200; // milliseconds: browsers refuse to change the address more often
 
+const backendName = document.documentElement.dataset.backend;
+const { createBackend } = await import(`./${backendName}_backend.js`);
+const backend = createBackend({ showProgress });
+
 const state = { ...DEFAULTS, ...stateFromAddress() };
 const views = {
-  contexts: startContexts(change, { animate: !("contexts-layer" in stateFromAddress()) }),
-  similarity: startSimilarity(),
-  predict: startPredict(change),
-  "layer-weights": startLayerWeights(),
-  search: startSearch(),
+  contexts: startContexts(backend, change, { animate: !("contexts-layer" in stateFromAddress()) }),
+  similarity: startSimilarity(backend),
+  predict: startPredict(backend, change),
+  "layer-weights": startLayerWeights(backend),
+  search: startSearch(backend),
 };
 let addressTimer = null;
 
@@ -59,6 +68,14 @@ function show() {
   }
   views[state.view](state);
   addressTimer ??= setTimeout(updateAddress, ADDRESS_DELAY);
+}
+
+// What a back end loads before it can answer: a share from 0 to 1, and what; null when done.
+function showProgress(share, text) {
+  byId("loading").hidden = share === null;
+  if (share === null) return;
+  byId("loading-progress").value = share;
+  byId("loading-text").textContent = text;
 }
 
 function updateAddress() {
@@ -100,7 +117,8 @@ window.addEventListener("hashchange", () => {
   show();
 });
 
-const requestInfo = createRequester(byId("info-error"), (_, post) => post("info"), (info) => {
+const askForInfo = (_, signal) => backend.info(signal);
+const requestInfo = createRequester(byId("info-error"), askForInfo, (info) => {
   byId("model").hidden = !info;
   if (!info) return;
   byId("model-name").textContent = info.model;
@@ -115,3 +133,4 @@ const requestInfo = createRequester(byId("info-error"), (_, post) => post("info"
 });
 requestInfo("info");
 show();
+document.documentElement.dataset.started = "true"; // see check_start.js

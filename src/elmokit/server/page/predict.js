@@ -6,14 +6,15 @@ import { createRequester } from "./requests.js";
 const GAP = /_{3,}/g, NUM_WORDS = 10;
 const SPECIAL_TOKENS = new Map([["<S>", "start of sentence"], ["</S>", "end of sentence"]]);
 
-export function startPredict(change) {
+export function startPredict(backend, change) {
   let state = null;
 
   const setText = (text) => {
     change("predict-text", text);
     byId("predict-text").focus();
   };
-  const send = createRequester(byId("predict-error"), predictLists, (lists) => {
+  const ask = (text, signal) => predictLists(backend, text, signal);
+  const send = createRequester(byId("predict-error"), ask, (lists) => {
     const shown = lists ?? [];
     const probabilities = shown.flatMap(({ words }) => words.map((word) => word.probability));
     const largest = Math.max(...probabilities);
@@ -32,9 +33,9 @@ export function startPredict(change) {
 }
 
 // Lists of words with a title and a function that inserts a word in a text.
-async function predictLists(text, post) {
+async function predictLists(backend, text, signal) {
   if (text.search(GAP) >= 0) {
-    const { gaps } = await post("fill", { text, k: NUM_WORDS });
+    const { gaps } = await backend.fillGaps({ text, k: NUM_WORDS }, signal);
     return gaps.map((words, gap) => ({
       title: gaps.length > 1 ? `Gap ${gap + 1}` : "In the gap",
       words,
@@ -42,7 +43,7 @@ async function predictLists(text, post) {
     }));
   }
   const results = await Promise.allSettled(
-    [false, true].map((previous) => post("next", { text, k: NUM_WORDS, previous })),
+    [false, true].map((previous) => backend.nextWords({ text, k: NUM_WORDS, previous }, signal)),
   );
   const errors = results.filter(({ reason }) => reason).map(({ reason }) => reason);
   const temporary = errors.find(({ retryAfter }) => retryAfter !== null);

@@ -1,15 +1,21 @@
-// Requests to the service: delayed while one types, repeated while it is busy or away.
+// Requests of the views: delayed while one types, repeated while the back end is busy or away.
 
-import { byId } from "./elements.js";
+const TYPING_DELAY = 150; // milliseconds
+const repeats = new Set(); // one function per requester
 
-const UNREACHABLE = "The service does not answer; this page asks again until it does.";
-const TYPING_DELAY = 150, RETRY_DELAY = 2000; // milliseconds
-const repeats = new Set(); // one function per requester, called when a token was given
+// What went wrong, in one sentence. `retryAfter` is in milliseconds, null where another try would
+// not help. A `lasting` error is one of the whole page, which is shown once, and not by each view.
+export class BackendError extends Error {
+  constructor(message, { retryAfter = null, lasting = false } = {}) {
+    super(message);
+    this.retryAfter = retryAfter;
+    this.lasting = lasting;
+  }
+}
 
 // A function that takes the parameters of a view's request, null for no request. Only the newest
-// request counts: `send(parameters, post)` computes its result, which `show` receives; `show` gets
-// null where there is none. `post(path, body)` resolves to the JSON of a response; without a body
-// it is a GET. Errors are shown in `errorElement`.
+// request counts: `send(parameters, signal)` asks the back end, and `show` receives what it answers,
+// null where there is nothing. Errors are shown in `errorElement`.
 export function createRequester(errorElement, send, show) {
   let current = null, controller = new AbortController();
 
@@ -24,7 +30,7 @@ export function createRequester(errorElement, send, show) {
     await pause(TYPING_DELAY, signal);
     while (!signal.aborted) {
       try {
-        const result = await send(parameters, (path, body) => request(path, body, signal));
+        const result = await send(parameters, signal);
         if (signal.aborted) return;
         setBusy(false);
         showError("");
@@ -32,8 +38,8 @@ export function createRequester(errorElement, send, show) {
         return;
       } catch (error) {
         if (signal.aborted) return;
-        if (!(error instanceof RequestError)) throw error;
-        showError(error.message);
+        if (!(error instanceof BackendError)) throw error;
+        showError(error.lasting && view ? "" : error.message);
         if (error.retryAfter === null) {
           setBusy(false);
           show(null);
@@ -62,32 +68,9 @@ export function createRequester(errorElement, send, show) {
   };
 }
 
-// `retryAfter` is in milliseconds, null where another try would not help.
-class RequestError extends Error {
-  constructor(message, retryAfter = null) {
-    super(message);
-    this.retryAfter = retryAfter;
-  }
-}
-
-async function request(path, body, signal) {
-  const headers = { "Content-Type": "application/json" };
-  const token = sessionStorage.getItem("token");
-  if (token) headers.Authorization = `Bearer ${token}`;
-  const options = { headers, signal };
-  if (body !== undefined) Object.assign(options, { method: "POST", body: JSON.stringify(body) });
-  let response, content;
-  try {
-    response = await fetch(path, options);
-    content = await response.json();
-  } catch (error) {
-    if (signal.aborted) throw error;
-    throw new RequestError(UNREACHABLE, RETRY_DELAY);
-  }
-  if (response.ok) return content;
-  if (response.status === 401) byId("token-form").hidden = false;
-  const seconds = Number.parseInt(response.headers.get("Retry-After"), 10);
-  throw new RequestError(content.error, Number.isNaN(seconds) ? null : 1000 * Math.max(seconds, 1));
+// Send the current requests of all views again.
+export function repeatRequests() {
+  for (const repeat of repeats) repeat();
 }
 
 function pause(milliseconds, signal) {
@@ -99,10 +82,3 @@ function pause(milliseconds, signal) {
     });
   });
 }
-
-byId("token-form").addEventListener("submit", (event) => {
-  event.preventDefault();
-  sessionStorage.setItem("token", byId("token-input").value);
-  byId("token-form").hidden = true;
-  for (const repeat of repeats) repeat();
-});

@@ -7,10 +7,10 @@ const NUM_RESULTS = 5;
 // The parts of a score, as they are called beside it; a mode has some of them.
 const PARTS = { bm25: "BM25", word_match: "words", cosine: "cosine" };
 
-export function startSearch() {
+export function startSearch(backend) {
   const send = createRequester(
     byId("search-error"),
-    (parameters, post) => post("search", parameters),
+    backend.search,
     (response) => {
       byId("search-results").replaceChildren(...(response?.results ?? []).map(listItem));
       byId("search-none").hidden = !response || response.results.length > 0;

@@ -6,7 +6,7 @@ import { createRequester } from "./requests.js";
 const MAX_PAIRS = 6;
 const IS_WORD = /[\p{L}\p{N}]/u;
 
-export function startSimilarity() {
+export function startSimilarity(backend) {
   const slider = byId("similarity-layer");
   let response = null, state = null;
 
@@ -24,7 +24,7 @@ export function startSimilarity() {
   };
   const send = createRequester(
     byId("similarity-error"),
-    (parameters, post) => post("similarity", parameters),
+    backend.similarity,
     (result) => {
       response = result;
       if (response) labelSlider(slider, byId("similarity-layer-names"), response.layers.length);
