@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from elmokit.errors import ConfigError, needs_extra
 
@@ -75,6 +75,23 @@ def _lookup(name: str) -> tuple[TokenizerChoice, tuple[str, ...]]:
     )
 
 
+def tokenizer_rules(name: str) -> dict[str, Any]:
+    """What a program in another language needs to tokenize as the tokenizer of that name does.
+
+    The page that computes in the browser is such a program; its tokenizer.js reads this. ConfigError
+    for a tokenizer whose rules cannot be written down like this.
+    """
+    tokenizer = get_tokenizer(name)
+    if isinstance(tokenizer, MosesTokenizer):
+        return {"kind": "moses", **tokenizer.rules()}
+    if name in ("spaces", "characters", "icu"):
+        return {"kind": name}
+    raise ConfigError(
+        f"the tokenizer {name} runs in Python only; choose moses, moses-LANGUAGE, spaces, "
+        "characters or icu"
+    )
+
+
 @register_tokenizer("moses-LANGUAGE", "Moses' rules for another language, such as moses-de")
 @register_tokenizer("moses", "Moses' rules for English")
 class MosesTokenizer:
@@ -84,8 +101,21 @@ class MosesTokenizer:
     """
 
     def __init__(self, language: str = "en") -> None:
-        self.tokenize = _ChunkTokenizer(_Sacremoses(language)).tokenize
-        self.split_sentences = _SentenceSplitter(language).split
+        self._language, self._moses = language, _Sacremoses(language)
+        self._splitter = _SentenceSplitter(language)
+        self.tokenize = _ChunkTokenizer(self._moses).tokenize
+        self.split_sentences = self._splitter.split
+
+    def rules(self) -> dict[str, Any]:
+        """The language, its abbreviations, and the classes of characters that the rules name."""
+        moses = self._moses
+        return {
+            "language": self._language,
+            "classes": moses.character_classes(),
+            "prefixes": sorted(moses.abbreviations),
+            "numericPrefixes": sorted(moses.abbreviations_before_numbers),
+            "sentences": self._splitter.rules(),
+        }
 
 
 @register_tokenizer("spaces", "text that is tokenized already, a sentence on each line")
@@ -210,10 +240,37 @@ class _Sacremoses:
         self.stops_enter_quotes = language == "en"  # `".` becomes `."`
         self.stops_leave_quotes = language in ("de", "es", "fr")  # `."` becomes `".` before more
 
+    def character_classes(self) -> dict[str, str]:
+        """The classes of letters and digits, as ranges for the [] of a regular expression."""
+        tokenizer = self._tokenizer
+        return {
+            "alnum": _ranges(tokenizer.IsAlnum),
+            "alpha": _ranges(tokenizer.IsAlpha),
+            "number": _ranges(tokenizer.IsN),
+            "lower": _ranges(tokenizer.IsLower),
+        }
+
     def tokenize(self, sentence: str) -> list[str]:
         normalized = self._normalizer.normalize(sentence)
         words: list[str] = self._tokenizer.tokenize(normalized, escape=False)
         return words
+
+
+def _ranges(characters: str) -> str:
+    """Characters in order, three or more that follow each other as a range."""
+    codes = sorted(set(map(ord, characters)))
+    runs = list[tuple[int, int]]()
+    for code in codes:
+        if runs and runs[-1][1] == code - 1:
+            runs[-1] = runs[-1][0], code
+        else:
+            runs.append((code, code))
+    return "".join(
+        "".join(map(chr, range(first, last + 1)))
+        if last - first < 2
+        else f"{chr(first)}-{chr(last)}"
+        for first, last in runs
+    )
 
 
 _ChunkWords = list[str] | None  # None: only sacremoses can tell, given the whole sentence
@@ -338,6 +395,13 @@ class _SentenceSplitter:
             listed = []  # Moses has no list for this language: only initials are abbreviations
         self._before_numbers = {word.split(" ")[0] for word in listed if "#NUMERIC_ONLY#" in word}
         self._abbreviations = {word for word in listed if "#NUMERIC_ONLY#" not in word}
+
+    def rules(self) -> dict[str, list[str]]:
+        """The abbreviations whose full stop ends no sentence."""
+        return {
+            "abbreviations": sorted(self._abbreviations),
+            "beforeNumbers": sorted(self._before_numbers),
+        }
 
     def split(self, text: str) -> list[str]:
         sentences = []

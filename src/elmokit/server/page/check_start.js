@@ -28,7 +28,9 @@
     element.style.display = "block"; // old browsers do not know `hidden`
   }
 
-  window.addEventListener("error", function (event) { report(event.error || event.message); }, true);
+  window.addEventListener("error", function (event) {
+    report(event.error || event.message);
+  }, true); // of files that are missing, too
   window.addEventListener("unhandledrejection", function (event) { report(event.reason); });
   if (!("noModule" in document.createElement("script"))) report("");
 })();

@@ -14,7 +14,7 @@ export class BackendError extends Error {
 }
 
 // A function that takes the parameters of a view's request, null for no request. Only the newest
-// request counts: `send(parameters, signal)` asks the back end, and `show` receives what it answers,
+// request counts: `send(parameters, signal)` asks the back end, and `show` receives its answer,
 // null where there is nothing. Errors are shown in `errorElement`.
 export function createRequester(errorElement, send, show) {
   let current = null, controller = new AbortController();
