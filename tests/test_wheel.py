@@ -36,3 +36,9 @@ def test_every_file_of_the_package_is_in_it(wheel):
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert ours <= {*wheel}
+
+
+def test_the_scripts_that_a_static_page_needs_are_in_it(wheel):
+    folder = ROOT / "packages" / "elmokit-js"
+    scripts = {f"elmokit/server/elmokit-js/{path.name}" for path in folder.glob("*.js")}
+    assert scripts <= {*wheel}

@@ -78,8 +78,8 @@ def _lookup(name: str) -> tuple[TokenizerChoice, tuple[str, ...]]:
 def tokenizer_rules(name: str) -> dict[str, Any]:
     """What a program in another language needs to tokenize as the tokenizer of that name does.
 
-    The page that computes in the browser is such a program; its tokenizer.js reads this. ConfigError
-    for a tokenizer whose rules cannot be written down like this.
+    The page that computes in the browser is such a program: tokenizer.js reads this. Raises
+    ConfigError for a tokenizer whose rules cannot be written down like this.
     """
     tokenizer = get_tokenizer(name)
     if isinstance(tokenizer, MosesTokenizer):

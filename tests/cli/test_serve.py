@@ -1,4 +1,4 @@
-"""The command serve."""
+"""The commands serve and page."""
 
 import json
 import os
@@ -17,6 +17,7 @@ import pytest
 import elmokit
 from elmokit.errors import ServiceError
 from elmokit.search.index import Index
+from elmokit.server import onnxruntime_web
 from elmokit.server.client import Client
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
@@ -271,3 +272,31 @@ def test_without_fastapi_the_install_line_is_named(elmo, monkeypatch):
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "fastapi", None)
     failed(elmo("serve"), "a service needs fastapi: pip install 'elmokit[serve]'")
+
+
+def test_page_writes_a_folder_once(elmo, folder, tmp_path):
+    pytest.importorskip("onnx", reason="needs onnx, which is not there")
+    package = tmp_path / "onnxruntime-web"
+    (package / "dist").mkdir(parents=True)
+    settings = {"name": "onnxruntime-web", "version": "1.2.3"}
+    (package / "package.json").write_text(json.dumps(settings))
+    for name in (onnxruntime_web.RUNTIME, onnxruntime_web.GLUE, onnxruntime_web.WASM):
+        (package / "dist" / name).write_text("")
+    options = ["--model", folder, "--threads", "1", "--onnxruntime", package]
+    _, err, code = elmo("page", tmp_path / "site", *options)
+    assert code == 0
+    assert f"to look at it: python -m http.server -d {tmp_path}/site" in err
+    assert (tmp_path / "site" / "index.html").is_file()
+    failed(elmo("page", tmp_path / "site", *options), "site: exists already; delete it, or give")
+    failed(
+        elmo("page", tmp_path / "new", *options[:-1], tmp_path), "expected the folder of the npm"
+    )
+    failed(
+        elmo("page", tmp_path / "new", *options[:-2]), "onnxruntime-web 1.30.0 is not in the cach"
+    )
+
+
+def test_without_onnx_the_install_line_is_named(elmo, folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    options = ["--model", folder, "--threads", "1", "--onnxruntime", tmp_path]
+    failed(elmo("page", tmp_path / "site", *options), "pip install 'elmokit[page]'")

@@ -1,9 +1,11 @@
 import json
+import shutil
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -11,11 +13,15 @@ import pytest
 import elmokit
 from elmokit.search.index import Index
 from elmokit.server.app import listening
-from elmokit.server.app_resources import AppResources, load_tasks
+from elmokit.server.app_resources import AppResources
 from elmokit.server.limits import Limits
+from elmokit.server.onnxruntime_web import PACKAGE, find_onnxruntime_web
+from elmokit.server.static_page import write_page
+from elmokit.server.trained_tasks import load_tasks
 from elmokit.tasks.task_registry import TASKS
 from elmokit.tasks.trainer import train_task
 from random_models import make_folder
+from static_host import StaticHost
 from task_examples import EXAMPLES, tiny_settings
 
 PASSAGES = [
@@ -23,6 +29,15 @@ PASSAGES = [
     "The bank of a river , in spring .",
     "Two banks and a painter of landscapes .",
 ]
+
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
+ARGUMENTS = [
+    "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
+]  # fmt: skip
+BROWSER_TIMEOUT = 30_000  # milliseconds
+BROWSER_SETTINGS = {"viewport": {"width": 1200, "height": 800}, "reduced_motion": "reduce"}
+REFUSED = "Failed to load resource"  # logged by the browser for every error response
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +105,77 @@ def start_service():
 def service(start_service, language_model, index, task_folder):
     tasks, layer_weights = load_tasks([task_folder])
     return start_service(language_model, index=index, layer_weights=layer_weights, tasks=tasks)
+
+
+@pytest.fixture(scope="session")
+def onnxruntime():
+    folder = Path(__file__).parents[2] / "packages" / "elmokit-js" / "node_modules" / PACKAGE
+    if not folder.is_dir():
+        pytest.skip("needs onnxruntime-web: run `npm install` in packages/elmokit-js")
+    return find_onnxruntime_web(folder)
+
+
+@pytest.fixture(scope="session")
+def static_folder(language_model, index, task_folder, onnxruntime, tmp_path_factory):
+    """The page with the model inside, which has the same as `service` and the same numbers."""
+    folder = tmp_path_factory.mktemp("page") / "site"
+    _, weights = load_tasks([task_folder])
+    write_page(
+        language_model, folder, index=index, onnxruntime=onnxruntime, layer_weights=weights,
+        int8=False,
+    )  # fmt: skip
+    return folder
+
+
+@pytest.fixture(scope="module")
+def static_site(static_folder):
+    """The page on a static host, in a folder below its root."""
+    with StaticHost(static_folder) as host:
+        yield host
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip(
+        "playwright.sync_api",
+        reason="needs playwright (pip install playwright), which is not there",
+    )
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium, which is not installed")
+    playwright.expect.set_options(timeout=BROWSER_TIMEOUT)
+    with playwright.sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def visit(browser):
+    """Open the page of a service without animation; at the end no page may have logged an error."""
+    contexts, errors = [], []
+
+    def open_page(url, *, refusals=False, **settings):
+        context = browser.new_context(**BROWSER_SETTINGS | settings)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(BROWSER_TIMEOUT)
+        page.on("pageerror", lambda error: errors.append(str(error)))
+
+        def record(message):
+            expected = refusals and message.text.startswith(REFUSED)
+            if message.type in ("error", "warning") and not expected:
+                errors.append(message.text)
+
+        page.on("console", record)
+        page.goto(url)
+        if url != "about:blank":
+            page.locator("html[data-started]").wait_for(state="attached")
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert not errors
 
 
 class BlockingHead:

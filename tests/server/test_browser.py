@@ -1,8 +1,12 @@
-"""The page in a browser: its views, the keyboard, links, errors, phones and the dark mode."""
+"""The page in a browser: its views, the keyboard, links, errors, phones and the dark mode.
+
+What a `site` shows is tested with both back ends: the service, and the model in the browser.
+"""
 
 import json
 import re
-import shutil
+from contextlib import ExitStack
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -12,16 +16,14 @@ from elmokit.server.app import listening
 from elmokit.server.app_resources import AppResources
 from elmokit.server.limits import Limits
 from elmokit.server.schemas import LearnedLayerWeights
+from elmokit.server.static_page import write_page
+from static_host import StaticHost
 
 pytestmark = pytest.mark.full
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="needs playwright (pip install playwright), which is not there"
 )
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "chrome"))), None)
-ARGUMENTS = [
-    "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
-]  # fmt: skip
 VIEWS = ["Contexts", "Similarity", "Predict", "Layer weights", "Search"]
 PAINTED = """canvas => {
     const gl = canvas.getContext("webgl");
@@ -30,45 +32,13 @@ PAINTED = """canvas => {
     return pixels.filter((value, index) => index % 4 === 3 && value).length;
 }"""
 SHARES = "bars => bars.map(bar => parseFloat(bar.style.getPropertyValue('--share')))"
-DEFAULTS = {"viewport": {"width": 1200, "height": 800}, "reduced_motion": "reduce"}
-REFUSED = "Failed to load resource"  # logged by the browser for every error response
+TIMEOUT = 30_000  # milliseconds
 
 
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("needs Chromium, which is not installed")
-    with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield launched
-        launched.close()
-
-
-@pytest.fixture
-def visit(browser):
-    """Open the page of a service without animation; at the end no page may have logged an error."""
-    contexts, errors = [], []
-
-    def open_page(url, *, refusals=False, **settings):
-        context = browser.new_context(**DEFAULTS | settings)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(10_000)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-
-        def record(message):
-            expected = refusals and message.text.startswith(REFUSED)
-            if message.type in ("error", "warning") and not expected:
-                errors.append(message.text)
-
-        page.on("console", record)
-        page.goto(url)
-        return page
-
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert not errors
+@pytest.fixture(scope="module", params=["http", "browser"])
+def site(request):
+    """The page with each of its back ends."""
+    return request.getfixturevalue("service" if request.param == "http" else "static_site")
 
 
 def open_view(page, name):
@@ -76,19 +46,23 @@ def open_view(page, name):
 
 
 def expect_text(page, selector, text):
-    playwright.expect(page.locator(selector)).to_contain_text(text, timeout=10_000)
+    playwright.expect(page.locator(selector)).to_contain_text(text, timeout=TIMEOUT)
 
 
 def expect_count(page, selector, number):
-    playwright.expect(page.locator(selector)).to_have_count(number, timeout=10_000)
+    playwright.expect(page.locator(selector)).to_have_count(number, timeout=TIMEOUT)
+
+
+def wait_until_answered(page):
+    expect_count(page, "[role=tabpanel]:not([hidden])[aria-busy=true]", 0)
 
 
 def wait_for_address(page, part):
     page.wait_for_function("part => decodeURIComponent(location.hash).includes(part)", arg=part)
 
 
-def test_the_occurrences_of_a_word_part_layer_by_layer(service, visit):
-    page = visit(service.url)
+def test_the_occurrences_of_a_word_part_layer_by_layer(site, visit):
+    page = visit(site.url)
     expect_count(page, "#contexts-list li", 8)
     expect_text(page, "#contexts-axes", "Layer 2: the axes show")
     numbers = page.locator("#contexts-numbers span").count()
@@ -107,20 +81,20 @@ def test_the_occurrences_of_a_word_part_layer_by_layer(service, visit):
     wait_for_address(page, "contexts-layer=1.5")
 
 
-def test_the_page_opens_with_an_animation_from_layer_0_once(service, visit):
-    page = visit(service.url, reduced_motion="no-preference")
+def test_the_page_opens_with_an_animation_from_layer_0_once(site, visit):
+    page = visit(site.url, reduced_motion="no-preference")
     expect_count(page, "#contexts-list li", 8)
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("0")
     assert "contexts-layer" not in page.url
-    playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("2", timeout=10_000)
+    playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("2", timeout=TIMEOUT)
     expect_text(page, "#contexts-axes", "Layer 2")
     page.locator("#contexts-texts").fill("A bank lent\nThe banks")
     expect_count(page, "#contexts-list li", 2)
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("2")
 
 
-def test_moving_the_slider_ends_the_animation(service, visit):
-    page = visit(service.url, reduced_motion="no-preference")
+def test_moving_the_slider_ends_the_animation(site, visit):
+    page = visit(site.url, reduced_motion="no-preference")
     expect_count(page, "#contexts-list li", 8)
     page.locator("#contexts-layer").fill("1")
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("1")
@@ -128,8 +102,8 @@ def test_moving_the_slider_ends_the_animation(service, visit):
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text("1")
 
 
-def test_examples_fill_the_fields_of_their_view(service, visit):
-    page = visit(service.url)
+def test_examples_fill_the_fields_of_their_view(site, visit):
+    page = visit(site.url)
     page.locator("#contexts-examples button").nth(1).click()
     playwright.expect(page.locator("#contexts-word")).to_have_value("play")
     expect_text(page, "#contexts-list li >> nth=0", "The children play")
@@ -139,29 +113,24 @@ def test_examples_fill_the_fields_of_their_view(service, visit):
     playwright.expect(page.locator("#search-query")).to_have_value(chosen.inner_text())
 
 
-def test_the_model_is_named(service, visit):
-    page = visit(service.url)
-    expect_text(page, "#model-name", service.get_json("/info")["model"])
+def test_the_model_is_named(site, language_model, visit):
+    page = visit(site.url)
+    expect_text(page, "#model-name", Path(language_model.source).name)
     expect_text(page, "#model-size", "3 layers")
 
 
-def test_a_point_shows_its_sentence_by_mouse_and_by_keyboard(service, visit):
-    page = visit(service.url)
+def test_a_point_shows_its_sentence_by_mouse_and_by_keyboard(site, visit):
+    page = visit(site.url)
     expect_count(page, "#contexts-list li", 8)
-    with page.expect_response("**/contexts") as response_info:
-        page.locator("#contexts-texts").fill("A bank lent\nThe banks\nmy own bank too")
-    response = response_info.value.json()
+    page.locator("#contexts-texts").fill("A bank lent\nThe banks\nmy own bank too")
     expect_count(page, "#contexts-list li", 3)
-    points = response["layers"][2]["points"]
-    (left, right), (bottom, top) = ((min(axis), max(axis)) for axis in zip(*points, strict=True))
-    half = max(right - left, top - bottom) / 2
+    expect_count(page, "#contexts-numbers span", 3)
     box = page.locator("#contexts-plot").bounding_box()
-    for point, (x, y) in enumerate(points):
-        page.mouse.move(
-            box["x"] + box["width"] * (1 + 0.92 * (x - (left + right) / 2) / half) / 2,
-            box["y"] + box["height"] * (1 - 0.92 * (y - (bottom + top) / 2) / half) / 2,
-        )
-        expect_text(page, "#contexts-selected", " ".join(response["contexts"][point]["words"]))
+    for number in page.locator("#contexts-numbers span").all():
+        x, y = number.evaluate("own => [own.style.left, own.style.top].map(parseFloat)")
+        page.mouse.move(box["x"] + x + 2, box["y"] + y - 2)
+        sentence = page.locator("#contexts-list li").nth(int(number.inner_text()) - 1)
+        expect_text(page, "#contexts-selected", sentence.inner_text().strip())
     page.locator("#contexts-plot").focus()
     page.keyboard.press("ArrowRight")
     expect_text(page, "#contexts-selected", "A bank lent")
@@ -173,25 +142,25 @@ def test_a_point_shows_its_sentence_by_mouse_and_by_keyboard(service, visit):
     wait_for_address(page, "contexts-selected=1")
 
 
-def test_without_webgl_the_occurrences_are_still_listed(service, visit):
+def test_without_webgl_the_occurrences_are_still_listed(site, visit):
     page = visit("about:blank")
     page.add_init_script("HTMLCanvasElement.prototype.getContext = () => null")
-    page.goto(service.url)
+    page.goto(site.url)
     expect_count(page, "#contexts-list li", 8)
     expect_text(page, "#contexts", "This browser has no WebGL")
     page.locator("#contexts-list li").nth(2).focus()
     expect_text(page, "#contexts-selected", "She borrowed the money")
 
 
-def test_labels_before_tabs_name_the_groups(service, visit):
-    page = visit(service.url)
+def test_labels_before_tabs_name_the_groups(site, visit):
+    page = visit(site.url)
     page.locator("#contexts-texts").fill("money\tA bank lent\nriver\tThe bank of it\nmoney\tbanks")
     expect_count(page, "#contexts-list li", 3)
     expect_text(page, "#contexts-groups", "moneyriver")
 
 
-def test_the_error_about_a_missing_word_goes_away(service, visit):
-    page = visit(service.url, refusals=True)
+def test_the_error_about_a_missing_word_goes_away(site, visit):
+    page = visit(site.url, refusals=True)
     page.locator("#contexts-word").fill("zebra")
     expect_text(page, "#contexts-error", "'zebra' does not occur in the texts")
     expect_count(page, "#contexts-list li", 0)
@@ -201,8 +170,8 @@ def test_the_error_about_a_missing_word_goes_away(service, visit):
     expect_count(page, "#contexts-list li", 8)
 
 
-def test_the_similarities_of_two_sentences_change_with_the_layer(service, visit):
-    page = visit(service.url)
+def test_the_similarities_of_two_sentences_change_with_the_layer(site, visit):
+    page = visit(site.url)
     open_view(page, "Similarity")
     page.locator("#similarity-first").fill("a bank lent")
     page.locator("#similarity-second").fill("the bank")
@@ -217,8 +186,8 @@ def test_the_similarities_of_two_sentences_change_with_the_layer(service, visit)
     assert cell.evaluate("cell => getComputedStyle(cell).backgroundColor") != "rgba(0, 0, 0, 0)"
 
 
-def test_words_are_predicted_while_one_types_and_inserted_by_a_click(service, visit):
-    page = visit(service.url)
+def test_words_are_predicted_while_one_types_and_inserted_by_a_click(site, visit):
+    page = visit(site.url)
     open_view(page, "Predict")
     page.locator("#predict-text").fill("")
     page.locator("#predict-text").press_sequentially("word1 word2", delay=10)
@@ -245,14 +214,15 @@ def test_words_are_predicted_while_one_types_and_inserted_by_a_click(service, vi
     playwright.expect(page.locator("#predict-text")).to_have_value(f"___ word1 {word} word2")
 
 
-def test_layer_weights_are_shown_or_said_to_be_missing(
-    service, start_service, language_model, visit
-):
-    page = visit(service.url)
+def test_layer_weights_are_shown(site, visit):
+    page = visit(site.url)
     open_view(page, "Layer weights")
     expect_count(page, "#layer-weights-table tbody tr", 2)
     expect_count(page, "#layer-weights-table td", 6)
     playwright.expect(page.locator("#layer-weights-none")).to_be_hidden()
+
+
+def test_layer_weights_of_some_layers_or_none_are_shown(start_service, language_model, visit):
     weights = [
         LearnedLayerWeights(task="srl", name=name, position="input", layers=layers, weights=weights)
         for name, layers, weights in [("six", [0, 1, 2], [0.25, 0.5, 0.25]), ("top", [2], [1.0])]
@@ -267,8 +237,8 @@ def test_layer_weights_are_shown_or_said_to_be_missing(
     playwright.expect(without_weights.locator("#layer-weights-none")).to_be_visible()
 
 
-def test_results_have_highlighted_words(service, visit):
-    page = visit(service.url)
+def test_results_have_highlighted_words(site, visit):
+    page = visit(site.url)
     open_view(page, "Search")
     page.locator("#search-query").fill("the bank of a river")
     expect_count(page, "#search-results li", 3)
@@ -276,14 +246,30 @@ def test_results_have_highlighted_words(service, visit):
     assert page.locator("#search-results mark").count() >= 3
 
 
+@pytest.fixture(params=["http", "browser"])
+def start_site(request, start_service, language_model, tmp_path):
+    """A function from an index to the address of a page that searches it, with each back end."""
+    with ExitStack() as exit_stack:
+
+        def start(index):
+            if request.param == "http":
+                return start_service(language_model, index=index).url
+            onnxruntime = request.getfixturevalue("onnxruntime")
+            folder = tmp_path / "site"
+            write_page(language_model, folder, index=index, onnxruntime=onnxruntime)
+            return exit_stack.enter_context(StaticHost(folder)).url
+
+        yield start
+
+
 def test_the_mode_and_the_files_of_a_search_are_switched(
-    start_service, language_model, visit, tmp_path
+    start_site, language_model, visit, tmp_path
 ):
     for name, text in (("a", "A bank lent money.\nBanks.\n"), ("b", "The bank of a river.\n")):
         (tmp_path / f"{name}.txt").write_text(text)
     files = [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
     with Index.build(tmp_path / "i", files, language_model) as index:
-        page = visit(start_service(language_model, index=index).url, refusals=True)
+        page = visit(start_site(index), refusals=True)
         open_view(page, "Search")
         page.locator("#search-query").fill("river banks")
         results = page.locator("#search-results li")
@@ -331,8 +317,8 @@ def test_without_an_index_the_page_says_how_to_make_one(start_service, language_
     expect_text(page, "#search-error", "elmo index build")
 
 
-def test_the_tabs_work_by_keyboard(service, visit):
-    page = visit(service.url)
+def test_the_tabs_work_by_keyboard(site, visit):
+    page = visit(site.url)
     page.keyboard.press("Tab")
     for key, name in [
         ("ArrowRight", "Similarity"), ("End", "Search"), ("ArrowRight", "Contexts"),
@@ -347,8 +333,8 @@ def test_the_tabs_work_by_keyboard(service, visit):
     playwright.expect(page.locator("#contexts-word")).to_be_focused()
 
 
-def test_a_link_shows_what_its_sender_saw(service, visit):
-    page = visit(service.url, refusals=True)  # of a word that is not in the texts, if one is slow
+def test_a_link_shows_what_its_sender_saw(site, visit):
+    page = visit(site.url, refusals=True)  # of a word that is not in the texts, if one is slow
     page.locator("#contexts-word").fill("bänk & co=#")
     page.locator("#contexts-word").fill("a")
     page.locator("#contexts-texts").fill("a cat\nan owl & a dog = 100 %\n+ a # hash")
@@ -374,8 +360,8 @@ def test_a_link_shows_what_its_sender_saw(service, visit):
     expect_count(other, "#predict-lists .bar:enabled", 12)
 
 
-def test_a_link_followed_while_the_address_is_changing_wins(service, visit):
-    page = visit(service.url)
+def test_a_link_followed_while_the_address_is_changing_wins(site, visit):
+    page = visit(site.url)
     expect_count(page, "#contexts-list li", 8)
     page.evaluate("""() => {
         const word = document.getElementById("contexts-word");
@@ -389,9 +375,9 @@ def test_a_link_followed_while_the_address_is_changing_wins(service, visit):
 
 
 @pytest.mark.parametrize("layer", ["-1", "-Infinity", "7", "none"])
-def test_a_link_to_a_layer_that_is_not_there_shows_one_that_is(service, visit, layer):
+def test_a_link_to_a_layer_that_is_not_there_shows_one_that_is(site, visit, layer):
     shown = "2" if layer == "7" else "0"
-    page = visit(f"{service.url}/#contexts-layer={layer}&similarity-layer={layer}")
+    page = visit(f"{site.url}/#contexts-layer={layer}&similarity-layer={layer}")
     expect_count(page, "#contexts-list li", 8)
     playwright.expect(page.locator("#contexts-layer-shown")).to_have_text(shown)
     expect_text(page, "#contexts-axes", f"Layer {shown}")
@@ -449,11 +435,11 @@ def test_a_token_is_asked_for_once(start_service, language_model, visit):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_view_fits_a_phone_in_light_and_dark(service, visit, scheme):
-    page = visit(service.url, viewport={"width": 360, "height": 640}, color_scheme=scheme)
+def test_every_view_fits_a_phone_in_light_and_dark(site, visit, scheme):
+    page = visit(site.url, viewport={"width": 360, "height": 640}, color_scheme=scheme)
     for name in VIEWS:
         open_view(page, name)
-        page.wait_for_load_state("networkidle")
+        wait_until_answered(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, name
     paper, ink = (
         page.evaluate(f"getComputedStyle(document.body).{name}")

@@ -14,7 +14,7 @@ import elmokit.server
 from elmokit.errors import FormatError, InputError
 from elmokit.formats import ENGLISH
 from elmokit.plots import compare_words, project_pca
-from elmokit.server.app_resources import load_tasks, read_shipped_layer_weights
+from elmokit.server.trained_tasks import load_tasks, read_shipped_layer_weights
 from waiting import wait_until
 
 PAGE = Path(elmokit.server.__file__).parent / "page"

@@ -16,7 +16,7 @@ from elmokit.cli.models import convert, download, export, info, models, package,
 from elmokit.cli.options import ElmoCommand, ElmoGroup, StoppedError, add_command, group, option
 from elmokit.cli.pretraining import prepare, pretrain
 from elmokit.cli.search import index, plot, search
-from elmokit.cli.serve import serve
+from elmokit.cli.serve import page, serve
 from elmokit.cli.tasks import ApplyCommand, apply, layer_weights, probe, train, wsd
 from elmokit.cli.vectors import embed, encode
 from elmokit.errors import DownloadError, ElmokitError
@@ -28,7 +28,7 @@ _GROUPS: dict[str, tuple[Any, ...]] = {
     "Pretraining": (prepare, pretrain),
     "Tasks": (train, apply, layer_weights, probe, wsd),
     "Search": (index, search, plot),
-    "Service": (serve,),
+    "Service": (serve, page),
 }
 
 # Every error of the command line; newer versions of Typer have a copy of click of their own.

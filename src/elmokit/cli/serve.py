@@ -1,14 +1,15 @@
-"""The command serve: a model as a service for programs, with a page for people."""
+"""The commands serve and page: a model as a service with a page, and the page without one."""
 
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from queue import SimpleQueue
 
-from elmokit.cli.options import Load, option, takes_model, takes_settings, tell
+from elmokit.cli.options import Load, argument, option, takes_model, takes_settings, tell
 from elmokit.errors import InputError
 from elmokit.server.limits import Limits
 from elmokit.toml_settings import read_settings
@@ -60,8 +61,8 @@ def serve(
         from elmokit.search.sample_index import sample_index  # noqa: PLC0415
         from elmokit.search.store import open_store  # noqa: PLC0415
         from elmokit.server.app import listening  # noqa: PLC0415
-        from elmokit.server.app_resources import (  # noqa: PLC0415
-            AppResources,
+        from elmokit.server.app_resources import AppResources  # noqa: PLC0415
+        from elmokit.server.trained_tasks import (  # noqa: PLC0415
             load_tasks,
             read_shipped_layer_weights,
         )
@@ -110,6 +111,65 @@ def serve(
             tell("ready")
             arrived.get()
         tell("answering what waits; once more ends at once")
+
+
+@takes_model("tokenizer", "align")
+def page(
+    load: Load,
+    folder: Path = argument("OUT", "The folder to write, a new one."),
+    onnxruntime: Path | None = option(
+        "The folder of the installed npm package onnxruntime-web, such as "
+        "node_modules/onnxruntime-web.",
+        metavar="DIR",
+        show_default="npm downloads it once",
+    ),
+    index: str | None = option(
+        "The index to search: a folder of elmo index build, or a PostgreSQL URL; of at most 10,000 "
+        "passages.",
+        metavar="INDEX",
+        show_default="a sample of sentences",
+    ),
+    tasks: list[Path] | None = option(
+        "A folder of elmo train, its layer weights shown on the page; may be repeated.",
+        None,
+        "--task",
+        metavar="DIR",
+        show_default="layer weights of the English model",
+    ),
+    float32: bool = option(
+        "Keep all numbers of the model: four times the size of the int8 that is the default.", False
+    ),
+) -> None:
+    """Write the page of elmo serve as a folder for any static host, with the model inside.
+
+    The browser computes: no server, and no text leaves it. Once loaded, the page works without
+    a network. Needs: pip install 'elmokit[page]', and npm or --onnxruntime.
+
+    Example: elmo page site
+    """
+    from elmokit.search.index import Index  # noqa: PLC0415  (torch takes seconds)
+    from elmokit.search.sample_index import sample_index  # noqa: PLC0415
+    from elmokit.server.onnxruntime_web import find_onnxruntime_web  # noqa: PLC0415
+    from elmokit.server.static_page import check_new, write_page  # noqa: PLC0415
+    from elmokit.server.trained_tasks import (  # noqa: PLC0415
+        load_tasks,
+        read_shipped_layer_weights,
+    )
+
+    missing = [name for name in ("onnx", "snowballstemmer") if find_spec(name) is None]
+    if missing:
+        raise InputError(f"a page needs {' and '.join(missing)}: pip install 'elmokit[page]'")
+    check_new(folder)
+    runtime = find_onnxruntime_web(onnxruntime, offline=load.keywords["offline"])
+    embedder = load()
+    weights = load_tasks(tasks)[1] if tasks else read_shipped_layer_weights(embedder)
+    with sample_index(embedder) if index is None else Index.open(index, embedder) as opened:
+        write_page(
+            embedder, folder, index=opened, onnxruntime=runtime, layer_weights=weights,
+            int8=not float32,
+        )  # fmt: skip
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    tell(f"{folder}: {size / 1e6:,.1f} MB; to look at it: python -m http.server -d {folder}")
 
 
 def _read_token(path: Path | None) -> str | None:

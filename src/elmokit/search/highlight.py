@@ -14,8 +14,8 @@ from elmokit.search.store import Hit
 # Chosen by looking at good and poor results of the English model, in the sample's top layer and in
 # layer 0 of Wikipedia. Verbs resemble any verb: what is near a word of the query must also be what
 # the query as a whole is about, nearly as much as the passage is.
-_MIN_COSINE = 0.6  # with a word of the query
-_SHARE_OF_COSINE = 0.75  # the cosine with the query, of the passage's
+MIN_COSINE = 0.6  # with a word of the query
+SHARE_OF_COSINE = 0.75  # the cosine with the query, of the passage's
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,8 @@ def highlight(
     query_vectors = first[_content_positions(index, words)]
     highlights = []
     for hit, own_same, positions, own in zip(hits, same, content, vectors, strict=True):
-        near_a_word = (own[positions] @ query_vectors.T >= _MIN_COSINE).any(1)
-        near_all = own[positions] @ query.vector >= _SHARE_OF_COSINE * (hit.cosine or 0.0)
+        near_a_word = (own[positions] @ query_vectors.T >= MIN_COSINE).any(1)
+        near_all = own[positions] @ query.vector >= SHARE_OF_COSINE * (hit.cosine or 0.0)
         near = {n for n, is_near in zip(positions, near_a_word & near_all, strict=True) if is_near}
         highlights.append(Highlights(own_same, sorted(near.difference(own_same))))
     return highlights

@@ -33,7 +33,7 @@ SATURATION, LENGTH_SHARE = 1.2, 0.75  # k1 and b
 _MAX_TERM_CHARACTERS = 100
 _CACHE_SIZE = 2**17  # words
 
-_MOST_FREQUENT = 50  # words of a model's vocabulary, which are function words in any language
+MOST_FREQUENT = 50  # words of a model's vocabulary, which are function words in any language
 
 ENGLISH_STOP_WORDS = frozenset(
     """
@@ -162,7 +162,7 @@ def is_content_word(word: str, vocabulary: Vocabulary | None = None) -> bool:
         return False
     if vocabulary is None or folded not in vocabulary:
         return True
-    return len(vocabulary) <= _MOST_FREQUENT or int(vocabulary.ids([folded])[0]) >= _MOST_FREQUENT
+    return len(vocabulary) <= MOST_FREQUENT or int(vocabulary.ids([folded])[0]) >= MOST_FREQUENT
 
 
 def _alphanumeric_runs(text: str) -> list[str]:

@@ -18,7 +18,7 @@ from elmokit.whitening import Whitening
 BM25_WEIGHT, WORD_MATCH_WEIGHT, COSINE_WEIGHT = 0.4, 0.4, 0.2
 
 # So many passages are looked at, or twice as many as are asked for.
-_MIN_CANDIDATES = 50
+MIN_CANDIDATES = 50
 
 _CACHE_BYTES = 2**26
 _WORDS_TO_WHITEN = 20_000
@@ -69,7 +69,7 @@ class Candidates:
 
 def num_candidates(k: int) -> int:
     """How many passages to look at to find the best k."""
-    return max(_MIN_CANDIDATES, 2 * k)
+    return max(MIN_CANDIDATES, 2 * k)
 
 
 def rank_by_cosine(candidates: Candidates, k: int) -> list[Hit]:

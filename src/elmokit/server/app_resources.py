@@ -1,11 +1,10 @@
 """What the routes of a service share: batcher, index, trained heads, threads, metrics."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -13,23 +12,20 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from elmokit.embedder import Embedder, Text
 from elmokit.errors import FormatError, InputError
-from elmokit.formats import ENGLISH
 from elmokit.inference_session import Directions, Layers
-from elmokit.model_config import read_record
 from elmokit.pooling import Vectors
 from elmokit.search.index import Index
 from elmokit.server.batcher import DynamicBatcher
 from elmokit.server.limits import Limits, busy, too_large
 from elmokit.server.model_calls import ModelCall, TokenizedTexts, embed_call
-from elmokit.server.schemas import LayerWeightsResponse, LearnedLayerWeights
+from elmokit.server.schemas import LearnedLayerWeights
 from elmokit.server.worker_processes import WorkerPool
-from elmokit.tasks.saved_model import TaskModel, load_task
+from elmokit.tasks.saved_model import TaskModel
 from elmokit.word_occurrences import cluster
 
 Result = TypeVar("Result")
 
 _SMALL_BODY_BYTES = 512
-_SHIPPED_LAYER_WEIGHTS = "layer_weights.json"  # beside the English model
 
 # Upper bounds of the buckets of histograms.
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -178,52 +174,3 @@ class RequestContext(ExitStack):
 async def run_in(thread: Executor, function: Callable[..., Result], *arguments: object) -> Result:
     """What a function returns that is called in a thread."""
     return await asyncio.get_running_loop().run_in_executor(thread, function, *arguments)
-
-
-def load_tasks(
-    folders: Iterable[Path],
-) -> tuple[dict[str, TaskModel], list[LearnedLayerWeights]]:
-    """Trained heads by the name of their task, and their layer weights.
-
-    Those of one task go by the names of their folders.
-    """
-    loaded = [(folder.resolve().name, load_task(folder)) for folder in folders]
-    task_names = [trained.task.name for _, trained in loaded]
-    tasks: dict[str, TaskModel] = {}
-    for folder, trained in loaded:
-        task = trained.task.name
-        name = folder if task_names.count(task) > 1 else task
-        if name in tasks:
-            raise InputError(f"two trained heads would be served as {name}; rename a folder")
-        tasks[name] = trained
-    return tasks, [
-        LearnedLayerWeights(
-            task=trained.task.name,
-            name=folder,
-            position=position,
-            layers=[*trained.layers],
-            weights=weights,
-        )
-        for folder, trained in loaded
-        for position, weights in trained.layer_weights().items()
-    ]
-
-
-class ShippedLayerWeights(LayerWeightsResponse):
-    """The layer weights of tasks that were trained with one biLM."""
-
-    fingerprint: str
-
-
-def read_shipped_layer_weights(
-    embedder: Embedder, folder: Path = ENGLISH
-) -> list[LearnedLayerWeights]:
-    """The layer weights that ship with the English model; none for any other model."""
-    path = folder / _SHIPPED_LAYER_WEIGHTS
-    if not path.is_file():
-        return []
-    expected = (
-        "the fingerprint of a biLM, and layer_weights of task, name, position, layers and weights"
-    )
-    shipped = read_record(path, ShippedLayerWeights, expected)
-    return shipped.layer_weights if shipped.fingerprint == embedder.pretrained.fingerprint() else []

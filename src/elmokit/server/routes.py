@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate, groupby
 from operator import itemgetter
-from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from fastapi import APIRouter, Depends, Header, Request
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.responses import Response
 
-import elmokit
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError
 from elmokit.inference_session import LayerSelection
@@ -411,26 +409,7 @@ def _result(hit: Hit, sentences: list[list[str]], highlights: Highlights) -> sch
 async def info(context: Context) -> Response:
     """The model, its sizes, and what the service has besides it."""
     resources, embedder = context.resources, context.resources.batcher.embedder
-    pretrained, source = embedder.pretrained, embedder.source
-    softmax = pretrained.model.softmax
-    return json_response(
-        schemas.InfoResponse(
-            version=elmokit.__version__,
-            model="english" if source is None else Path(source).name,
-            source="the package" if source is None else str(source),
-            fingerprint=pretrained.fingerprint(),
-            layers=embedder.num_layers,
-            dim=embedder.dim,
-            parameters=sum(parameter.numel() for parameter in pretrained.model.parameters()),
-            tokenizer=pretrained.tokenizer,
-            precision=embedder.precision,
-            kernel=embedder.kernel,
-            softmax_words=None if softmax is None else softmax.num_words,
-            tasks=[*resources.tasks],
-            index=None if resources.index is None else resources.index.config.unit,
-            search_modes=[] if resources.index is None else [*resources.index.modes],
-        )
-    )
+    return json_response(schemas.InfoResponse.of(embedder, [*resources.tasks], resources.index))
 
 
 @service_router.get("/health")

@@ -1,11 +1,17 @@
 """Bodies of requests and responses, as they are checked and as the OpenAPI schema shows them."""
 
-from typing import Annotated, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
+import elmokit
 from elmokit.pooling import POOLINGS
 from elmokit.search import MODES, Mode
+
+if TYPE_CHECKING:
+    from elmokit.embedder import Embedder
+    from elmokit.search.index import Index
 
 # Media types.
 JSON = "application/json"
@@ -384,6 +390,28 @@ class InfoResponse(Record):
     tasks: list[str]  # names for /predict/{task}
     index: str | None  # the unit of the search index: paragraphs, sentences or words
     search_modes: list[Mode]  # those that the index has, by default first
+
+    @classmethod
+    def of(cls, embedder: "Embedder", tasks: list[str], index: "Index | None") -> "InfoResponse":
+        """What there is to say of a model and of what is served with it."""
+        pretrained, source = embedder.pretrained, embedder.source
+        softmax = pretrained.model.softmax
+        return cls(
+            version=elmokit.__version__,
+            model="english" if source is None else Path(source).name,
+            source="the package" if source is None else str(source),
+            fingerprint=pretrained.fingerprint(),
+            layers=embedder.num_layers,
+            dim=embedder.dim,
+            parameters=sum(parameter.numel() for parameter in pretrained.model.parameters()),
+            tokenizer=pretrained.tokenizer,
+            precision=embedder.precision,
+            kernel=embedder.kernel,
+            softmax_words=None if softmax is None else softmax.num_words,
+            tasks=tasks,
+            index=None if index is None else index.config.unit,
+            search_modes=[] if index is None else [*index.modes],
+        )
 
 
 class ErrorResponse(Record):

@@ -1,5 +1,7 @@
 // Requests of the views: delayed while one types, repeated while the back end is busy or away.
 
+import { byId } from "./elements.js";
+
 const TYPING_DELAY = 150; // milliseconds
 const repeats = new Set(); // one function per requester
 
@@ -39,7 +41,8 @@ export function createRequester(errorElement, send, show) {
       } catch (error) {
         if (signal.aborted) return;
         if (!(error instanceof BackendError)) throw error;
-        showError(error.lasting && view ? "" : error.message);
+        if (error.lasting) showLasting(error.message);
+        showError(error.lasting ? "" : error.message);
         if (error.retryAfter === null) {
           setBusy(false);
           show(null);
@@ -71,6 +74,11 @@ export function createRequester(errorElement, send, show) {
 // Send the current requests of all views again.
 export function repeatRequests() {
   for (const repeat of repeats) repeat();
+}
+
+function showLasting(message) {
+  byId("start-error").textContent = message;
+  byId("start-error").hidden = false;
 }
 
 function pause(milliseconds, signal) {

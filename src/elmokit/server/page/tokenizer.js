@@ -15,7 +15,7 @@ export function createTokenizer(settings) {
     return (text) => nonEmpty(text.split("\n").map((line) => line.match(/[^ \t\r\n]+/gu) ?? []));
   }
   if (kind === "characters") {
-    return (text) => nonEmpty(chineseSentences(text).map((sentence) => [...withoutSpace(sentence)]));
+    return (text) => nonEmpty(chineseSentences(text).map((own) => [...withoutSpace(own)]));
   }
   if (kind === "icu") return createSegmenter();
   const tokenize = createMoses(settings);
@@ -56,7 +56,8 @@ function splitSentences(text, { abbreviations, beforeNumbers }) {
   return text.split(new RegExp(`\\n${WHITE}*\\n`, "u")).flatMap((paragraph) => {
     const ends = [...paragraph.matchAll(CHINESE_END)].map((match) => match.index + match[0].length);
     const stops = new RegExp(
-      `(?<![.!?…؟।॥])([.!?…؟।॥]+)(["'”’»)\\]]*${WHITE}+)(["'“‘«(\\[¿¡]*[\\p{L}\\p{N}_])`, "gu",
+      `(?<![.!?…؟।॥])([.!?…؟।॥]+)(["'”’»)\\]]*${WHITE}+)(["'“‘«(\\[¿¡]*[\\p{L}\\p{N}_])`,
+      "gu",
     );
     for (const match of paragraph.matchAll(stops)) {
       const [, stop, space, next] = match;
@@ -78,8 +79,8 @@ function isAbbreviation(before, nextLetter, abbreviations, beforeNumbers) {
   return abbreviations.has(word) || ([...part].length === 1 && /\p{L}/u.test(part));
 }
 
-// Moses' normalization of punctuation and its tokenizer, without escapes: substitutions over a whole
-// sentence, one after another.
+// Moses' normalization of punctuation and its tokenizer, without escapes: substitutions over a
+// whole sentence, one after another.
 function createMoses({ language, classes, prefixes, numericPrefixes }) {
   const { alnum, alpha, number, lower } = classes;
   const rule = (pattern, replacement) => [new RegExp(pattern, "gu"), replacement];
