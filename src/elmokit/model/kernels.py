@@ -114,6 +114,7 @@ class KernelStack:
     ) -> None:
         self._run_layer = _layer_function(precision)
         self._rounds_rows = precision == "int8"
+        self._panel_size = PANEL_VECTORS * vector_lanes()
         self._skip_connections = skip_connections
         self._limits = [math.inf if clip is None else clip for clip in clips]
         self._dim = layers[0].recurrent_weight.shape[1]
@@ -162,7 +163,7 @@ class KernelStack:
         dim, cell_size = self._dim, self._cell_size
         window = min(tokens, max(rows, _WINDOW_NUMBERS // (4 * cell_size)))
         rounded = max(window * (dim + 1), rows * (cell_size + 1)) if self._rounds_rows else 0
-        panel_size = PANEL_VECTORS * vector_lanes()
+        panel_size = self._panel_size
         parts = [
             window * 4 * cell_size, rows * cell_size, rounded // 2 + 1, window,
             2 * MAX_ROWS * panel_size,
