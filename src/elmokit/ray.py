@@ -18,10 +18,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from elmokit.errors import ConfigError, ElmokitError, FormatError, InputError, OutputError
-from elmokit.errors import needs_extra as _needs_extra
+from elmokit.errors import (
+    ConfigError,
+    ElmokitError,
+    FormatError,
+    InputError,
+    OutputError,
+    needs_extra,
+)
 
-with _needs_extra("elmokit.ray needs Ray, which is not installed", "ray"):
+with needs_extra("elmokit.ray needs Ray, which is not installed", "ray"):
     import pyarrow as pa
     import pyarrow.fs as pafs
     import ray

@@ -1,3 +1,4 @@
+import importlib
 import json
 import os
 import signal
@@ -286,6 +287,21 @@ def test_a_full_disk_is_named_and_leaves_no_half_shard(model, corpus, tmp_path):
     assert os.listdir(tmp_path / "out") == ["manifest.json"]
     embed_corpus(corpus, tmp_path / "out", **options)
     assert_vectors(contents(tmp_path / "out"), model.embed(WORDS))
+
+
+@pytest.mark.parametrize(
+    ("package", "module", "message"),
+    [
+        ("pyarrow", "elmokit.bulk", "need pyarrow, .* pip install 'elmokit.bulk.'"),
+        ("ray", "elmokit.ray", "needs Ray, .* pip install 'elmokit.ray.'"),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(monkeypatch, package, module, message):
+    for name in [name for name in sys.modules if name.startswith(module)]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(InputError, match=message):
+        importlib.import_module(module)
 
 
 def test_two_runs_at_once_are_refused(model, corpus, tmp_path):
