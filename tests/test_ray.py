@@ -88,6 +88,18 @@ def test_a_dataset_is_written_as_shards_and_goes_on(cluster, model, tmp_path):
     assert_whole(tmp_path / "out", model)
 
 
+def test_the_weights_are_mapped_into_an_actor(cluster, model):
+    @ray.remote
+    def is_mapped(shared):
+        embedder = shared.load(elmokit.LoadOptions(threads=1))
+        writeable = [array.flags.writeable for array in ray.get(shared.weights).values()]
+        return any(writeable), embedder.embed([["a", "cat"]])
+
+    any_writeable, (vectors,) = ray.get(is_mapped.remote(elmokit.ray._SharedModel.of(model)))
+    assert not any_writeable  # they are in the memory of the object store
+    np.testing.assert_array_equal(vectors, model.embed([["a", "cat"]])[0])
+
+
 def test_mistakes_are_sentences(cluster, model, corpus, tmp_path):
     engine = elmokit.ray.RayEngine(workers=1)
     bad = tmp_path / "bad.txt"
