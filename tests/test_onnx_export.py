@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import elmokit
+from elmokit.atomic import write_atomically
 from elmokit.character_ids import Lexicons
 from elmokit.model.bilm import LanguageModel
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
@@ -301,6 +302,17 @@ def test_large_weights_are_written_beside_the_file(tmp_path, monkeypatch):
     sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     assert sizes.keys() == {"model.onnx", "model.onnx.data"}
     assert largest_difference(runner, [["a", "cat"]]) < 1e-5
+
+    def fail(path, content):
+        if path.suffix == ".onnx":
+            raise OSError(28, "No space left on device")
+        write_atomically(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("elmokit.onnx_export.write_atomically", fail)
+        with pytest.raises(elmokit.OutputError, match=r"full\.onnx: cannot be written \(No space"):
+            elmokit.export_onnx(runner.model, tmp_path / "full.onnx")
+    assert {path.name for path in tmp_path.iterdir()} == sizes.keys()
     (tmp_path / "other.onnx.data").touch()
     with pytest.raises(elmokit.InputError, match=r"other\.onnx\.data: exists already"):
         elmokit.export_onnx(runner.model, tmp_path / "other.onnx")

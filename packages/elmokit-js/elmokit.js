@@ -97,7 +97,7 @@ async function read(source, { onProgress, signal }) {
   }
   // The length of what is sent, which is not that of the file where it is packed.
   const packed = response.headers.get("content-encoding");
-  const total = packed ? null : Number(response.headers.get("content-length")) || null;
+  let total = packed ? null : Number(response.headers.get("content-length")) || null;
   const chunks = [];
   let loaded = 0;
   for (const reader = response.body.getReader(); ; ) {
@@ -105,6 +105,8 @@ async function read(source, { onProgress, signal }) {
     if (done) break;
     chunks.push(value);
     loaded += value.length;
+    // Another origin may hide that what it sends is packed; then its length is not the file's.
+    if (total !== null && loaded > total) total = null;
     onProgress?.({ loaded, total });
   }
   if (total !== null && loaded < total) {
@@ -391,7 +393,8 @@ export class Model {
   #pooling(name) {
     const pool = POOLINGS.get(name);
     if (!pool) {
-      throw new ElmokitError(`pooling is "${name}", expected one of ${[...POOLINGS.keys()].join(", ")}`);
+      const known = [...POOLINGS.keys()].join(", ");
+      throw new ElmokitError(`pooling is "${name}", expected one of ${known}`);
     }
     if (name === "idf" && !this.#vocabulary) {
       throw new ElmokitError(
@@ -525,10 +528,20 @@ function combine(output, row, [begin, end], { numbers, combination }) {
 const POOLINGS = new Map([
   ["mean", (rows) => average(rows, rows.map(() => 1))],
   ["idf", (rows, words, vocabulary) => average(rows, idfWeights(words, vocabulary))],
-  ["max", (rows) => rows[0].map((_, index) => Math.max(...rows.map((row) => row[index])))],
+  ["max", (rows) => largest(rows)],
   ["first", (rows) => rows[0]],
   ["last", (rows) => rows.at(-1)],
 ]);
+
+function largest(rows) {
+  const best = Float32Array.from(rows[0]);
+  for (const row of rows) {
+    for (let index = 0; index < best.length; index++) {
+      if (row[index] > best[index]) best[index] = row[index];
+    }
+  }
+  return best;
+}
 
 function average(rows, weights) {
   const sums = new Float64Array(rows[0].length);

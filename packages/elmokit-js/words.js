@@ -112,7 +112,8 @@ export class LexiconIndexer {
     const rows = new Int32Array(words.length * this.numColumns);
     words.forEach((word, index) => {
       const boundary = LEXICON_BOUNDARIES.get(word);
-      const spelled = [...(boundary ?? word)].slice(0, boundary ? undefined : this.maxCharacters - 2);
+      const maxLength = boundary ? undefined : this.maxCharacters - 2;
+      const spelled = [...(boundary ?? word)].slice(0, maxLength);
       const text = spelled.join("");
       let place = index * this.numColumns;
       if (this.words) rows[place++] = this.words.id(text) + 1;

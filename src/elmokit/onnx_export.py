@@ -93,6 +93,7 @@ def export_onnx(
             write_atomically(data, lambda file: file.writelines(array.data for array in beside))
         write_atomically(target, model.SerializeToString())
     except OSError as error:
+        data.unlink(missing_ok=True)  # without the model, nobody would know what it is
         raise OutputError(f"{target}: cannot be written ({error.strerror or error})") from None
 
 

@@ -87,7 +87,7 @@ def test_export_writes_softmax_words_and_states(elmo, folder, text, tmp_path):
     assert len(np.load(tmp_path / "t.npz").files) == 9
 
 
-def test_export_writes_onnx(elmo, folder, tmp_path):
+def test_export_writes_onnx(elmo, folder, tmp_path, monkeypatch):
     pytest.importorskip("onnx", reason="needs elmokit[onnx]")
     path = tmp_path / "model.onnx"
     done = elmo("export", folder, path)
@@ -106,6 +106,10 @@ def test_export_writes_onnx(elmo, folder, tmp_path):
     ]:
         failed(elmo("export", *arguments), message, code=2)
     failed(elmo("export", folder, path), "exists already")
+    monkeypatch.setattr("elmokit.onnx_export._MAX_BYTES_IN_FILE", 1000)
+    split = tmp_path / "split.onnx"
+    told = elmo("export", folder, split)[1]
+    assert f"{split}: 0.0 MB, with split.onnx.data" in told
 
 
 def test_mistakes_are_one_line(elmo, folder, text, tmp_path):

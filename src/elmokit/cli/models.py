@@ -333,7 +333,9 @@ def _export(
     """Write what was asked for, and say how much it is."""
     if what == "onnx":
         elmokit.export_onnx(embedder, target, int8=int8, softmax=softmax)
-        return f"{target.stat().st_size / 1e6:,.1f} MB"
+        beside = target.with_name(f"{target.name}.data")  # weights of more than 2 GB
+        size = sum(path.stat().st_size for path in (target, beside) if path.exists())
+        return f"{size / 1e6:,.1f} MB{f', with {beside.name}' if beside.exists() else ''}"
     if what == "softmax":
         return counted(elmokit.export_softmax(embedder, target), "word")
     if what == "words" and not source and not text:
