@@ -172,18 +172,14 @@ def speed(launch, url: str) -> dict[int, float]:
     return words
 
 
+# The state of the address, and how the browser is set up.
 PICTURES = {
     "page-predict.png": ({"view": "predict", "predict-text": "The river ___ into the sea."}, {}),
     "page-search.png": ({"view": "search"}, {"color_scheme": "dark"}),
     "page-phone.png": (
         {"view": "contexts", "contexts-selected": "4"},
-        {"viewport": {"width": 390, "height": 844}},
+        {"viewport": {"width": 390, "height": 1400}},
     ),
-    "page-similarity.png": (
-        {"view": "similarity"},
-        {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
-    ),
-    "page-layer-weights.png": ({"view": "layer-weights"}, {"color_scheme": "dark"}),
 }
 
 
@@ -193,15 +189,12 @@ def take_pictures(launch, url: str, folder: Path) -> None:
 
     browser = launch()
     for name, (state, settings) in PICTURES.items():
-        defaults = {"viewport": {"width": 1200, "height": 640}, "reduced_motion": "reduce"}
+        defaults = {"viewport": {"width": 1200, "height": 780}, "reduced_motion": "reduce"}
         context = browser.new_context(**defaults | settings)
         page = context.new_page()
         page.goto(f"{url}/#{urlencode(state)}")
-        page.locator("#loading").wait_for(state="hidden")
-        done = "[role=tabpanel]:not([hidden]):not([aria-busy=true])"
-        page.locator(done).wait_for(timeout=120_000)
-        page.wait_for_timeout(500)
-        page.locator(done).wait_for(timeout=120_000)
+        answered = page.locator("[role=tabpanel]:not([hidden])[aria-busy=false]")
+        answered.wait_for(timeout=120_000)
         page.screenshot(path=folder / name)
         context.close()
     browser.close()

@@ -285,7 +285,7 @@ def test_page_writes_a_folder_once(elmo, folder, tmp_path):
     options = ["--model", folder, "--threads", "1", "--onnxruntime", package]
     _, err, code = elmo("page", tmp_path / "site", *options)
     assert code == 0
-    assert f"to look at it: python -m http.server -d {tmp_path}/site" in err
+    assert f"to look at it: python -m http.server 8080 -d {tmp_path}/site" in err
     assert (tmp_path / "site" / "index.html").is_file()
     failed(elmo("page", tmp_path / "site", *options), "site: exists already; delete it, or give")
     failed(

@@ -507,8 +507,22 @@ def test_a_page_opened_as_a_file_says_how_to_open_it(static_folder, browser):
 
 @pytest.mark.full
 def test_a_browser_without_service_workers_has_the_page_online(static_site, visit):
-    page = visit(static_site.url, service_workers="block")
+    page = visit("about:blank")
+    page.add_init_script("Object.defineProperty(navigator, 'serviceWorker', { value: undefined })")
+    page.goto(static_site.url)
     wait_for_contexts(page)
+    assert page.evaluate("() => navigator.serviceWorker") is None
+
+
+@pytest.mark.full
+def test_without_a_softmax_the_page_says_why_it_cannot_predict(model, onnxruntime, visit, tmp_path):
+    with sample_index(model) as index:
+        write_page(model, tmp_path / "site", index=index, onnxruntime=onnxruntime)
+    with StaticHost(tmp_path / "site") as host:
+        page = visit(f"{host.url}/#view=predict")
+        error = page.locator("#predict-error")
+        error.wait_for()
+        assert "has no softmax, so it cannot predict words" in error.inner_text()
 
 
 @pytest.mark.full

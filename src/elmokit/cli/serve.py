@@ -169,7 +169,7 @@ def page(
             int8=not float32,
         )  # fmt: skip
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    tell(f"{folder}: {size / 1e6:,.1f} MB; to look at it: python -m http.server -d {folder}")
+    tell(f"{folder}: {size / 1e6:,.1f} MB; to look at it: python -m http.server 8080 -d {folder}")
 
 
 def _read_token(path: Path | None) -> str | None:

@@ -67,7 +67,7 @@ async function readPage() {
 }
 
 // What answers requests: the model, the tokenizer and the search.
-async function loadModel({ files, tokenizer, index }, showProgress) {
+async function loadModel({ files, tokenizer, index, info }, showProgress) {
   const total = files.model.bytes + files.wasm.bytes;
   const show = (loaded) => showProgress(
     Math.min(1, loaded / total),
@@ -102,7 +102,7 @@ async function loadModel({ files, tokenizer, index }, showProgress) {
   );
   const tokenize = createTokenizer(tokenizer);
   const search = createSearch({ files: index, model, tokenize, read, readJson });
-  return { model, tokenize, search };
+  return { model, tokenize, search, hasSoftmax: info.softmax_words !== null };
 }
 
 const megabytes = (bytes) => (bytes / 1e6).toFixed(1);
@@ -236,7 +236,8 @@ async function similarity({ model, tokenize }, { first, second }) {
   return { first: one.flat(), second: other.flat(), layers };
 }
 
-async function nextWords({ model, tokenize }, { text, k, previous }) {
+async function nextWords({ model, tokenize, hasSoftmax }, { text, k, previous }) {
+  checkSoftmax(hasSoftmax);
   const sentences = tokenize(text);
   checkSize(sentences);
   const words = sentences.at(previous ? 0 : -1) ?? [];
@@ -245,7 +246,8 @@ async function nextWords({ model, tokenize }, { text, k, previous }) {
   return { predictions };
 }
 
-async function fillGaps({ model, tokenize }, { text, k }) {
+async function fillGaps({ model, tokenize, hasSoftmax }, { text, k }) {
+  checkSoftmax(hasSoftmax);
   const sentences = tokenize(text.replace(/_{3,}/gu, STAND_IN)).map((words) =>
     words.map((word) => (word === STAND_IN ? GAP : word)),
   );
@@ -266,6 +268,11 @@ async function fillGaps({ model, tokenize }, { text, k }) {
   const filled = [];
   for (const words of gapped) filled.push(...(await model.fill(words, k)));
   return { gaps: filled };
+}
+
+function checkSoftmax(hasSoftmax) {
+  if (hasSoftmax) return;
+  throw new BackendError("the model of this page has no softmax, so it cannot predict words");
 }
 
 const countTokens = (sentences) => sentences.reduce((total, words) => total + words.length + 2, 0);

@@ -2,7 +2,7 @@
 // scripts and is written in the JavaScript of old browsers, which cannot read those.
 
 (function () {
-  var NEEDS = "Chrome or Edge 91, Firefox 89 or Safari 16.4";
+  var NEEDS = "Chrome or Edge 110, Firefox 115 or Safari 16.4";
 
   function explain(reason) {
     if (location.protocol === "file:") {
