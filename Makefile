@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e
 
 .DEFAULT_GOAL := help
-.PHONY: help demo gallery docs install test test-full fuzz format bench clean
+.PHONY: help demo gallery docs install test test-full fuzz soak format bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,12 @@ test-full: install  ## run every test: kills, documents, browser, PostgreSQL, al
 MINUTES := 10
 fuzz: install  ## read damaged and malicious files: make fuzz MINUTES=60 TARGETS="hdf5 http"
 	$(BIN)/python tests/fuzz/fuzz.py $(TARGETS) --minutes $(MINUTES) --findings fuzz-findings
+
+KILLS := 100
+FULL := 20
+soak: install  ## kill resumable work, fill its disk, serve among bad clients: make soak KILLS=100 FULL=20 MINUTES=60
+	$(BIN)/python tests/soak/soak.py $(WORKS) --kills $(KILLS) --full $(FULL)
+	$(BIN)/python tests/soak/service.py --minutes $(MINUTES)
 
 format: install  ## lay out the code
 	$(BIN)/ruff check --fix .

@@ -167,6 +167,33 @@ def test_a_signal_while_the_model_is_loaded_ends_the_service(tmp_path, number):
         process.stderr.close()
 
 
+@pytest.mark.full
+@_SHARED
+def test_no_process_and_no_metric_shows_the_token_and_no_log_of_one_that_died(started, tmp_path):
+    (tmp_path / "token").write_text("from-a-file\n")
+    process, url = started("--token-file", tmp_path / "token", computing=("--processes", "2"))
+    client = Client(url, "from-a-file", max_retries=0)
+    assert client.encode([["a"]]).shape == (1, 12)
+    for wrong in ("from-a-fil", "from-a-files"):
+        with pytest.raises(ServiceError, match="the token is missing or wrong") as refused:
+            Client(url, wrong, max_retries=0).encode([["a"]])
+        assert "from-a-file" not in str(refused.value)
+    family = [process.pid, *_family(process.pid)]
+    for number in family:
+        assert b"from-a-file" not in Path(f"/proc/{number}/cmdline").read_bytes()
+        assert b"from-a-file" not in Path(f"/proc/{number}/environ").read_bytes()
+    for worker in family[2:]:
+        os.kill(worker, signal.SIGKILL)
+    with pytest.raises(ServiceError, match="the process that computed the answer has ended"):
+        [client.encode([["a"]]) for _ in range(20)]
+    assert "from-a-file" not in repr(client) + client.metrics()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    log = process.stderr.read()
+    assert "worker process" in log
+    assert "from-a-file" not in log
+
+
 def test_an_index_and_tasks_are_served(started, folder, tmp_path):
     model, examples = elmokit.load(folder), EXAMPLES["pos"]
     for name in ("one", "two"):

@@ -29,7 +29,7 @@ sys.path[:0] = [str(TESTS), str(TESTS / "fuzz")]
 
 SECONDS = 10  # of computing, for an execution
 MAX_BYTES = 2**30  # of memory, beside what the process had
-KILLED_AFTER = 60  # seconds in which a process says nothing, such as one that waits
+KILLED_AFTER = 300  # seconds in which a process says nothing, such as one that waits
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _FORBIDDEN = {
     "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.startfile", "subprocess.Popen",
@@ -117,7 +117,7 @@ class TargetRun:
 
     def __init__(self, target, *, findings, seed):
         self._target, self._findings, self._seed = target, findings, seed
-        self.counts, self._known = Counter(), set()
+        self.counts, self._known, self._changed = Counter(), set(), None
         self.arena = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_fast_folder()))
         self._temporary, self._folder = self.arena / "tmp", self.arena / "files"
         self._temporary.mkdir()
@@ -127,7 +127,8 @@ class TargetRun:
         self._original = {p: p.read_bytes() for p in self._folder.rglob("*") if p.is_file()}
         self._restore(target.mutate(self._folder, random.Random(0)))  # makes what is made once
         target.read(self._folder)  # what is not changed is not refused
-        self._beside = {*self.arena.iterdir()}
+        self._beside = {*os.listdir(self.arena)}
+        self._changed = self._directory_times()
         warnings.simplefilter("ignore")
         self._sandbox = Sandbox(self.arena)
         _limit_memory()
@@ -163,15 +164,23 @@ class TargetRun:
 
     def _left_behind(self):
         problem = ""
-        for path in self._temporary.iterdir():
-            problem = f"left {path.name} in the folder of temporary files"
+        for name in os.listdir(self._temporary):
+            path = self._temporary / name
+            problem = f"left {name} in the folder of temporary files"
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        return "wrote beside its folder" if {*self.arena.iterdir()} != self._beside else problem
+        return "wrote beside its folder" if {*os.listdir(self.arena)} != self._beside else problem
+
+    def _directory_times(self):
+        """When files were last added to each folder, or taken away."""
+        folders = {path.parent for path in self._original}
+        return {folder: os.stat(folder).st_mtime_ns for folder in folders}
 
     def _restore(self, before):
-        for path in [path for path in self._folder.rglob("*") if path.is_file()]:
-            if path not in self._original:
-                path.unlink()
+        if self._directory_times() != self._changed:
+            for path in [path for path in self._folder.rglob("*") if path.is_file()]:
+                if path not in self._original:
+                    path.unlink()
+            self._changed = self._directory_times()
         for path in before:
             if path in self._original:
                 path.write_bytes(self._original[path])

@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,10 @@ class Target:
 
     def mutate(self, folder, random):
         """Change one file of the folder, or two; return what they were."""
-        paths = sorted({p for pattern in self.changed for p in folder.glob(pattern) if p.is_file()})
+        paths = _paths.get(folder)
+        if paths is None:
+            found = {p for pattern in self.changed for p in folder.glob(pattern) if p.is_file()}
+            paths = _paths[folder] = sorted(found)
         before = {}
         for _ in range(random.choice([1, 1, 1, 2])):
             path = random.choice(paths)
@@ -76,6 +80,7 @@ class Target:
 
 
 TARGETS: dict[str, Target] = {}
+_paths: dict[Path, list[Path]] = {}  # the files of a folder that are changed
 
 
 def target(name, *changed, make):
