@@ -28,6 +28,14 @@ _OF_FILES = (
 _IN_ORDER = " ORDER BY rank LIMIT :k"
 
 
+# An earlier version may have added passages, whose ids are larger, or deleted some.
+_PART = """
+SELECT word_whitening, passages = (SELECT count(*) FROM passages)
+    AND (SELECT max(id) FROM passages) IS (SELECT max(id) FROM passage_terms_docsize)
+FROM lexical_part
+"""
+
+
 class PassageTerms:
     """The terms of all passages, changed in the transactions of the passages themselves."""
 
@@ -61,10 +69,8 @@ class PassageTerms:
         stemmer = self.stemmer()
         if stemmer is None:
             return None
-        whitening, passages, present = self._connection.execute(
-            "SELECT word_whitening, passages, (SELECT count(*) FROM passages) FROM lexical_part"
-        ).fetchone()
-        if whitening is None or passages != present:
+        whitening, is_complete = self._connection.execute(_PART).fetchone()
+        if whitening is None or not is_complete:
             return None
         return LexicalPart(stemmer, Whitening.from_bytes(whitening, f"{name}: word_whitening"))
 

@@ -41,8 +41,11 @@ CREATE TABLE {s}.lexical_part (
 )
 """
 _DROP = "DROP TABLE IF EXISTS {s}.terms, {s}.frequencies, {s}.lexical_part"
+# An earlier version may have added passages, whose ids are larger, or deleted some.
 _PART = """
-SELECT stemmer, word_whitening, passages = (SELECT count(*) FROM {s}.passages) FROM {s}.lexical_part
+SELECT stemmer, word_whitening, passages = (SELECT count(*) FROM {s}.passages)
+    AND (SELECT max(id) FROM {s}.passages) IS NOT DISTINCT FROM (SELECT max(passage) FROM {s}.terms)
+FROM {s}.lexical_part
 """
 _COUNT_TERMS = """
 INSERT INTO {s}.frequencies AS f
