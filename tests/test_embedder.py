@@ -458,6 +458,19 @@ def test_the_word_cache_notices_a_trained_encoder(model):
     np.testing.assert_allclose(after, before + 1, atol=1e-6)
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_steps_of_an_optimizer_are_noticed(folder, fused):
+    model = elmokit.load(folder)
+    model.embed(SENTENCES)
+    batch = elmokit.Batch.from_sentences(SENTENCES, model.pretrained.indexer)
+    layers, _ = model.bilm(batch)
+    layers.square().sum().backward()
+    torch.optim.AdamW(model.bilm.parameters(), lr=0.01, fused=fused).step()
+    expected = elmokit.Embedder(model.pretrained).embed(SENTENCES)
+    for found, vectors in zip(model.embed(SENTENCES), expected, strict=True):
+        np.testing.assert_array_equal(found, vectors)
+
+
 @pytest.mark.parametrize("state", ["zero", "warm", "carry"])
 def test_new_weights_are_noticed_however_they_came(folder, state):
     def fresh():

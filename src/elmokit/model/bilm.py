@@ -9,6 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from elmokit.batching import Batch
 from elmokit.errors import InputError
@@ -286,6 +287,16 @@ class PackedSteps:
                 "backward": torch.from_numpy(begin + lengths[row] - 1 - step).to(words.device),
             },
         )
+
+
+def _count_fused_steps(optimizer: torch.optim.Optimizer, *_: object) -> None:
+    """Count what fused optimizers write: torch does not, and `BiLM.version` relies on it."""
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            torch.autograd.graph.increment_version(group["params"])
+
+
+register_optimizer_step_post_hook(_count_fused_steps)
 
 
 class LanguageModel(nn.Module):
