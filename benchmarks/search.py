@@ -2,7 +2,7 @@
 
     python benchmarks/search.py [MODEL] [--corpus FILE …] [--passages 10000 100000]
         [--store postgresql://…] [--squad dev.json.xz [--weights]] [--stsb sts-dev.csv]
-        [--layers mean top …] [--pooling idf mean max …]
+        [--layers mean top …] [--pooling idf sentence mean …]
 
 With --corpus: the recall of each kind of store, its queries per second and its build time; with
 --store, also in PostgreSQL, in an index that is dropped afterwards. With --squad: how often the
@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 import elmokit
 from elmokit.files import find_files
+from elmokit.pooling import HEADS, POOLINGS
 from elmokit.search import MODES, Index
 from elmokit.search.faiss_vectors import FaissVectors, sample_rows
 from elmokit.search.passage_vectors import IndexConfig, embed_passages
@@ -67,19 +68,17 @@ def main() -> None:
     parser.add_argument(
         "--layers", nargs="+", default=["0"], help="mean, top, concat or a layer's number"
     )
-    parser.add_argument(
-        "--pooling", nargs="+", default=["idf"], choices=("idf", "mean", "max", "first", "last")
-    )
+    parser.add_argument("--pooling", nargs="+", default=["idf"], choices=[*POOLINGS])
     parser.add_argument("--precision", default="float32", choices=("float32", "half", "int8"))
     args = parser.parse_args()
     model = elmokit.load(args.model, precision=args.precision)
     configs = [
         IndexConfig(
-            model.pretrained.fingerprint(), model.pretrained.tokenizer, "sentences",
-            int(layers) if layers.isdigit() else layers, pooling, "zca", "auto",
+            model.pretrained.fingerprint(pooling), model.pretrained.tokenizer, "sentences",
+            int(layers) if layers and layers.isdigit() else layers, pooling, "zca", "auto",
         )
-        for layers in args.layers
         for pooling in args.pooling
+        for layers in ([None] if pooling in HEADS else args.layers)  # heads have their own
     ]  # fmt: skip
     results: dict[str, object] = {"model": configs[0].model}
     if args.corpus:

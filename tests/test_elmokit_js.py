@@ -20,7 +20,7 @@ import elmokit
 from elmokit.batching import index_words
 from elmokit.character_ids import CharacterIndexer, LexiconIndexer, WordIndexer
 from elmokit.model.softmax import Softmax
-from elmokit.pooling import POOLINGS
+from elmokit.pooling import HEADS, POOLINGS
 from elmokit.tokenizers import get_tokenizer
 from elmokit.vocab import Vocabulary
 from test_onnx_export import LEXICONS, MODELS, VOCABULARY, make_model, random_sentences
@@ -195,7 +195,7 @@ def test_a_worker_computes_in_chromium_under_a_strict_policy(node, tmp_path):
     expected = model.embed(SENTENCES[:1])[0]
     np.testing.assert_allclose(found["vectors"], expected.ravel(), atol=1e-5)
     np.testing.assert_allclose(found["last"], expected[2, 1], atol=1e-5)
-    np.testing.assert_allclose(found["encoded"], model.encode(text), atol=1e-5)
+    np.testing.assert_allclose(found["encoded"], model.encode(text, layers="mean"), atol=1e-5)
     words = [word.word for word in model.next_words(SENTENCES[0], k=5)]
     assert [prediction["word"] for prediction in found["next"]] == words
     assert found["frames"] > 10  # the page was drawn while the worker computed
@@ -300,14 +300,16 @@ def write_model(folder, name, model):
     write_layers(folder, name, model, sentences)
     texts = [["word1", "dog", "."], ["word2", "Word3", "!", "dog"], ["!", "?"], []]
     encoded = []
-    for pooling in POOLINGS if softmax else [name for name in POOLINGS if name != "idf"]:
+    for pooling in POOLINGS:
+        if pooling in HEADS or (pooling == "idf" and not softmax):
+            continue
         for layers in ("mean", "top", "all", "concat", "sum", 0, -2, [1, 0]):
             vectors = model.encode(texts, layers=layers, pooling=pooling)
             encoded.append({
                 "options": {"layers": layers, "pooling": pooling}, "texts": texts,
                 "vectors": vectors.reshape(len(texts), -1).tolist(),
             })  # fmt: skip
-    unit = model.encode(texts, normalize_embeddings=True).tolist()
+    unit = model.encode(texts, layers="mean", normalize_embeddings=True).tolist()
     encoded.append({"options": {"normalize": True}, "texts": texts, "vectors": unit})
     asked = []
     for sentence in SENTENCES[:3] if softmax else []:

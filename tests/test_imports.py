@@ -21,7 +21,8 @@ LAYERS = [
     {"formats"},
     {
         "inference_session", "embedder", "file_embedding", "export", "pooling", "whitening",
-        "scoring", "word_prediction", "model_package", "onnx_export",
+        "scoring", "head_fitting", "text_pooling", "word_prediction", "model_package",
+        "onnx_export",
     },
     {"bulk"},
     {"word_occurrences", "plots"},
@@ -59,6 +60,7 @@ THIRD_PARTIES = {
     "ray": {"ray"},
     "sacremoses": {"tokenizers"},
     "safetensors": {"formats"},
+    "sentence_transformers": {"integrations"},
     "snowballstemmer": {"search"},
     "sklearn": {"word_occurrences", "integrations"},
     "spacy": {"integrations"},

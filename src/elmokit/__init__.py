@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from elmokit.file_embedding import embed_file as embed_file
     from elmokit.formats import Pretrained as Pretrained
     from elmokit.formats import convert as convert
+    from elmokit.head_fitting import fit_whitened as fit_whitened
     from elmokit.language_model_results import Perplexity as Perplexity
     from elmokit.language_model_results import Prediction as Prediction
     from elmokit.language_model_results import Score as Score
@@ -73,6 +74,7 @@ _NAMES_OF = {
     "export": ["check_table", "export_softmax", "export_states", "export_words", "write_vectors"],
     "file_embedding": ["embed_fasta", "embed_file"],
     "formats": ["Pretrained", "convert"],
+    "head_fitting": ["fit_whitened"],
     "language_model_results": ["Perplexity", "Prediction", "Score"],
     "model.bilm": ["BiLM", "State"],
     "model.elmo": ["Elmo"],

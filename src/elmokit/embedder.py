@@ -1,7 +1,7 @@
 """The public API: load a model, embed words, encode texts, ask the language model."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -22,7 +22,7 @@ from elmokit.batching import (
 from elmokit.errors import InputError
 from elmokit.formats.alignment import Align
 from elmokit.formats.native import read_state, write_state
-from elmokit.formats.pretrained import Pretrained
+from elmokit.formats.pretrained import FittedHead, Pretrained
 from elmokit.inference_session import (
     CarriedState,
     Directions,
@@ -34,11 +34,13 @@ from elmokit.language_model_results import Perplexity, Prediction, Score
 from elmokit.model.bilm import BiLM, State
 from elmokit.model.kernels import Kernel, KernelName
 from elmokit.model.packed_linear import Precision
+from elmokit.model.sentence_head import SentenceHead
 from elmokit.model_config import Direction
-from elmokit.pooling import Vectors, get_pooling, pool_sentences, unit_vectors
+from elmokit.pooling import HEADS, Vectors, unit_vectors
 from elmokit.process_memory import trim_malloc
 from elmokit.progress import Progress
 from elmokit.scoring import Scorer, score
+from elmokit.text_pooling import TextPooling, default_pooling
 from elmokit.threads import find_device, using_threads
 from elmokit.tokenizers import get_tokenizer
 from elmokit.whitening import Whitening
@@ -210,6 +212,7 @@ class Embedder:
             f"{self.precision} on {self.bilm.device}, kernel {self.kernel!r}",
             f"tokenizer {self.pretrained.tokenizer!r}",
             f"softmax over {softmax.num_words:,} words" if softmax else "no softmax",
+            *([f"heads {[*self.pretrained.heads]}"] if self.pretrained.heads else []),
             *([f"aligned layers {[*aligned]}"] if aligned else []),
             *([] if self.state_mode == "zero" else [f"state {self.state_mode!r}"]),
         ]
@@ -229,6 +232,21 @@ class Embedder:
     def dim(self) -> int:
         """The size of a layer's vector."""
         return self.bilm.config.output_size
+
+    @property
+    def default_pooling(self) -> str:
+        """The pooling of `encode` where none is named: "sentence", "whitened" or "mean"."""
+        return default_pooling(self.pretrained)
+
+    def add_head(self, name: str, head: SentenceHead) -> None:
+        """Give the model a sentence head; `save` keeps it, and encode(pooling=name) uses it.
+
+        `name` is "sentence" or "whitened". See `elmokit.fit_whitened`.
+        """
+        if name not in HEADS:
+            raise InputError(f"name is {name!r}, expected one of {', '.join(HEADS)}")
+        fitted = FittedHead(head.eval().requires_grad_(False), self.pretrained.fingerprint())
+        self.pretrained = replace(self.pretrained, heads={**self.pretrained.heads, name: fitted})
 
     @property
     def truncated_words(self) -> int:
@@ -286,8 +304,8 @@ class Embedder:
         self,
         texts: str | Iterable[Text],
         *,
-        layers: Layers = "mean",
-        pooling: str = "mean",
+        layers: Layers | None = None,
+        pooling: str | None = None,
         whitening: Whitening | None = None,
         batch_size: int | None = None,
         show_progress_bar: bool | None = None,
@@ -300,8 +318,8 @@ class Embedder:
         self,
         texts: str | Iterable[Text],
         *,
-        layers: Layers = "mean",
-        pooling: str = "mean",
+        layers: Layers | None = None,
+        pooling: str | None = None,
         whitening: Whitening | None = None,
         batch_size: int | None = None,
         show_progress_bar: bool | None = None,
@@ -313,8 +331,8 @@ class Embedder:
         self,
         texts: str | Iterable[Text],
         *,
-        layers: Layers = "mean",
-        pooling: str = "mean",
+        layers: Layers | None = None,
+        pooling: str | None = None,
         whitening: Whitening | None = None,
         batch_size: int | None = None,
         show_progress_bar: bool | None = None,
@@ -323,13 +341,20 @@ class Embedder:
     ) -> Vectors | Tensor:
         """One vector per text, (texts, dim), or (dim,) for one string; zero for an empty text.
 
-        A text is raw (it is split as the model's text was) or a list of words. `layers` are those
-        of `embed`; where they are several and not combined, the result is (texts, layers, dim).
-        `pooling` is the name of one of `elmokit.pooling.POOLINGS`. `batch_size` bounds how many
-        sentences are computed together; the vectors do not depend on it.
+        A text is raw (it is split as the model's text was) or a list of words. `pooling` is the
+        name of one of `elmokit.pooling.POOLINGS`, `layers` are those of `embed`; where they are
+        several and not combined, the result is (texts, layers, dim). Without both, it is the best
+        sentence head that comes with the model (`default_pooling` names it), which has layers and a
+        dim of its own; a model without any gives the mean of all words and layers. Without one of
+        them, that one is "mean". `batch_size` bounds how many sentences are computed together; the
+        vectors do not depend on it.
 
-        To compare sentences, weight their words by how rare they are, in the context-free layer,
-        and whiten the vectors. Fit the whitening to some hundred texts or more of the same kind:
+            model.encode(texts)                    # the best that the model has
+            model.encode(texts, pooling="mean")    # the mean of all words and layers
+
+        To compare sentences with a model that has no head, weight their words by how rare they are,
+        in the context-free layer, and whiten the vectors. Fit the whitening to some hundred texts
+        or more of the same kind:
 
             vectors = model.encode(texts, layers=0, pooling="idf")
             whitening = elmokit.Whitening.fit(vectors)
@@ -339,22 +364,20 @@ class Embedder:
         one_text = isinstance(texts, str)
         if batch_size is not None and batch_size < 1:
             raise InputError(f"batch_size is {batch_size}, expected 1 or more, or None")
-        vocabulary = self.pretrained.vocabulary
-        chosen_pooling = get_pooling(pooling, vocabulary)
-        selection = LayerSelection.of(self.bilm.config, layers)
+        pool = TextPooling.of(self.pretrained, layers, pooling)
+        selection = LayerSelection.of(self.bilm.config, pool.layers)
         tokenized = [*self._tokenize_all([texts] if isinstance(texts, str) else texts)]
         sentences = [sentence for text in tokenized for sentence in text]
         progress = Progress(len(sentences), shown=show_progress_bar)
         stream = self._stream(self._windows(sentences), selection, progress, batch_size=batch_size)
-        shape = (len(tokenized), selection.num_layers, selection.dim(self.bilm.config))
-        vectors = np.zeros(shape, np.float32)
+        vectors = np.zeros((len(tokenized), pool.num_layers, pool.dim), np.float32)
         for index, text in enumerate(tokenized):
             words = [word for sentence in text for word in sentence]
             arrays = [*islice(stream, len(text))]
             if words:
-                vectors[index] = pool_sentences(arrays, words, chosen_pooling, vocabulary)
+                vectors[index] = pool(arrays, words)
         next(stream, None)  # to its end, where truncated words are reported
-        if selection.num_layers == 1:
+        if pool.num_layers == 1:
             vectors = vectors[:, 0]
         if whitening is not None:
             vectors = whitening.transform(vectors)

@@ -26,8 +26,9 @@ from elmokit.formats.pretrained import Pretrained, stored_config
 from elmokit.inference_session import Layers, LayerSelection
 from elmokit.model.bilm import State
 from elmokit.model.scalar_mix import ScalarMix
-from elmokit.pooling import Vectors, get_pooling, pool_sentences
+from elmokit.pooling import HEADS, Vectors
 from elmokit.progress import Progress
+from elmokit.text_pooling import TextPooling
 from elmokit.tokenizers import check_tokenizer, get_tokenizer
 
 # With a carried state, a part has about so many lines, or as many words as so many batches.
@@ -53,9 +54,10 @@ def embed_file(
 
     The key of a line is its number from 0, or with `sentence_keys` the line itself. Its dataset is
     (layers, words, dim), or (words, dim) where `layers` is "top" or combines layers; a blank line
-    has no words. With `pooling`, it is (layers, dim) or (dim,). The file appears under its name
-    only when it is complete; killed and called again, this resumes. Where the embedder carries its
-    state, line k goes on where line k - `batch_size` ended, the first ones from zero.
+    has no words. With `pooling`, it is (layers, dim) or (dim,); a sentence head reads layers of
+    its own, and gives (dim,). The file appears under its name only when it is complete; killed and
+    called again, this resumes. Where the embedder carries its state, line k goes on where line
+    k - `batch_size` ended, the first ones from zero.
 
     Example:
         with open("text.txt", encoding="utf-8") as lines:
@@ -151,25 +153,28 @@ class _Output:
     embedder: Embedder
     layers: Layers
     one_layer: bool  # the axis of layers is left out
-    pooling: str | None
+    pooling: TextPooling | None
 
     @classmethod
     def of(
         cls, embedder: Embedder, layers: Layers, pooling: str | None, *, squeeze: bool = False
     ) -> "_Output":
         selection = LayerSelection.of(embedder.bilm.config, layers)
-        if pooling is not None:
-            get_pooling(pooling, embedder.pretrained.vocabulary)  # refuses what there is not
         one_layer = squeeze or layers == "top" or selection.combination is not None
-        return cls(embedder, layers, one_layer, pooling)
+        if pooling is None:
+            return cls(embedder, layers, one_layer, None)
+        has_own_layers = pooling in HEADS and layers == "all"
+        pool = TextPooling.of(embedder.pretrained, None if has_own_layers else layers, pooling)
+        return cls(embedder, pool.layers, one_layer or has_own_layers, pool)
 
     def attributes(self) -> dict[str, str]:
         """What the file says of its vectors, by the names of version 0.1."""
+        pooling = None if self.pooling is None else self.pooling.name
         return {
-            **model_attributes(self.embedder.pretrained),
+            **model_attributes(self.embedder.pretrained, pooling),
             "precision": self.embedder.precision,
             "form": stored_layers(self.layers),
-            **({} if self.pooling is None else {"pooling": self.pooling}),
+            **({} if pooling is None else {"pooling": pooling}),
             "tokens_per_batch": str(self.embedder.tokens_per_batch),
         }
 
@@ -212,18 +217,16 @@ class _Output:
         )
         if self.pooling is None:
             return arrays
-        vocabulary = self.embedder.pretrained.vocabulary
-        pooling = get_pooling(self.pooling, vocabulary)
         return [
-            pool_sentences([array], line.words, pooling, vocabulary)[:, None]
+            self.pooling([array], line.words)[:, None]
             for array, line in zip(arrays, batch, strict=True)
         ]
 
 
-def model_attributes(pretrained: Pretrained) -> dict[str, str]:
+def model_attributes(pretrained: Pretrained, pooling: str | None = None) -> dict[str, str]:
     """What a file of vectors says of the model that computed them."""
     return {
-        "model": pretrained.fingerprint(),
+        "model": pretrained.fingerprint(pooling),
         "config": json.dumps(stored_config(pretrained.model.bilm.config)),
     }
 

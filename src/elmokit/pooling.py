@@ -1,4 +1,4 @@
-"""Names of layers; poolings: one vector for the words of a text; IDF weights; unit vectors."""
+"""Names of layers; the registry of poolings; IDF weights; unit vectors."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ class Pooling:
     """A way to turn the vectors of a text's words into one."""
 
     description: str  # for help texts
-    function: Callable[[TextVectors], Vectors]  # -> (dim,)
+    function: Callable[[TextVectors], Vectors] | None  # -> (dim,); None: a head of the model
     needs_vocabulary: bool
 
 
@@ -74,6 +74,15 @@ register_pooling("max", "the largest value of each dimension")(lambda text: text
 register_pooling("first", "the vector of the first word")(lambda text: text.vectors[0])
 register_pooling("last", "the vector of the last word")(lambda text: text.vectors[-1])
 
+# Sentence heads, which come with some models, the best first: `encode` uses it by default.
+HEADS = {
+    "sentence": "what the model's head was trained to give for sentences of similar meaning; it "
+    "reads the layers that it needs",
+    "whitened": "the IDF mean of layer 0, whitened with the statistics that come with the model",
+}
+for _name, _description in HEADS.items():
+    POOLINGS[_name] = Pooling(_description, None, needs_vocabulary=True)
+
 
 def get_pooling(name: str, vocabulary: Vocabulary | None) -> Pooling:
     """The pooling of that name, for a model with or without a vocabulary."""
@@ -86,21 +95,6 @@ def get_pooling(name: str, vocabulary: Vocabulary | None) -> Pooling:
             "has none; put vocab.txt beside its weights, or choose another pooling"
         )
     return pooling
-
-
-def pool_sentences(
-    sentences: Sequence[Vectors],  # (layers, words, dim) each
-    words: Sequence[str],  # of all sentences
-    pooling: Pooling,
-    vocabulary: Vocabulary | None,
-) -> Vectors:  # -> (layers, dim)
-    """The pooled vector of a text in each layer; zero for a text without words."""
-    layers = np.concatenate(sentences, 1)
-    if not words:
-        return np.zeros((layers.shape[0], layers.shape[2]), np.float32)
-    return np.stack(
-        [pooling.function(TextVectors(vectors, words, vocabulary)) for vectors in layers]
-    )
 
 
 def idf_weights(words: Sequence[str], vocabulary: Vocabulary) -> npt.NDArray[np.float64]:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,11 @@ class Vocabulary:
 
     def __contains__(self, word: str) -> bool:
         return word in self._ids
+
+    @cached_property
+    def lower_case_ids(self) -> dict[str, int]:
+        """The words in lower case, each once, numbered in the order of the first of its forms."""
+        return {word: number for number, word in enumerate(dict.fromkeys(map(str.lower, self)))}
 
     def __getitem__(self, word_id: int) -> str:
         return self._words[word_id]

@@ -96,7 +96,7 @@ def _describe(embedder: Embedder, settings: VectorSettings) -> dict[str, Any]:
     """What the manifest says of the vectors."""
     exact = embedder.precision == "float32"  # vectors then do not depend on the batch
     return {
-        **model_attributes(embedder.pretrained),
+        **model_attributes(embedder.pretrained, settings.pooling),
         "precision": embedder.precision,
         "state": embedder.state_mode,
         "layers": stored_layers(settings.layers),

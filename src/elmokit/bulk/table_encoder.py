@@ -13,7 +13,8 @@ from elmokit.bulk.corpus import WORDS, check_column
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.inference_session import Layers, LayerSelection
-from elmokit.pooling import Vectors, get_pooling, pool_sentences
+from elmokit.pooling import HEADS, Vectors
+from elmokit.text_pooling import TextPooling
 from elmokit.tokenizers import check_tokenizer, get_tokenizer
 
 VECTORS, SHAPE = "vectors", "shape"
@@ -27,8 +28,9 @@ class VectorSettings:
     """Which vectors are computed for each row.
 
     `layers` and `pooling` are those of `Embedder.embed` and `encode`; without a pooling, every word
-    has its vectors. `tokenizer` splits a text into sentences and words, as `encode` does with that
-    of the model; "spaces" takes each line for a sentence, its words being between spaces.
+    has its vectors. A sentence head reads layers of its own. `tokenizer` splits a text into
+    sentences and words, as `encode` does with that of the model; "spaces" takes each line for a
+    sentence, its words being between spaces.
     """
 
     layers: Layers = "all"
@@ -57,12 +59,18 @@ class TableEncoder:
                 "state is 'carry', but rows are embedded in any order; expected 'zero' or 'warm'"
             )
         self._embedder, self._settings, self.column = embedder, settings, column
-        selection = LayerSelection.of(embedder.bilm.config, settings.layers)
-        self._pooling = None
-        if settings.pooling is not None:
-            self._pooling = get_pooling(settings.pooling, embedder.pretrained.vocabulary)
-        self._dim = selection.dim(embedder.bilm.config)
-        self._num_layers = selection.num_layers
+        self._pooling: TextPooling | None = None
+        self._layers: Layers = settings.layers
+        shape: LayerSelection | TextPooling
+        if settings.pooling is None:
+            shape = LayerSelection.of(embedder.bilm.config, settings.layers)
+            self._dim = shape.dim(embedder.bilm.config)
+        else:
+            has_own_layers = settings.pooling in HEADS and settings.layers == "all"
+            layers = None if has_own_layers else settings.layers
+            shape = self._pooling = TextPooling.of(embedder.pretrained, layers, settings.pooling)
+            self._layers, self._dim = shape.layers, shape.dim
+        self._num_layers = shape.num_layers
         self._tokenizer = get_tokenizer(settings.tokenizer)
         self.num_words = 0  # embedded so far
 
@@ -113,13 +121,13 @@ class TableEncoder:
         texts = [self._sentences(text) for text in check_texts(column)]
         sentences = [sentence for text in texts for sentence in text]
         stream = self._embedder.embed_stream(
-            sentences, layers=self._settings.layers, show_progress_bar=False
+            sentences, layers=self._layers, show_progress_bar=False
         )
         for text in texts:
             words = [word for sentence in text for word in sentence]
             self.num_words += len(words)
             arrays = [*islice(stream, len(text))]
-            if not arrays:
+            if not arrays and self._pooling is None:
                 arrays = [np.zeros((self._num_layers, 0, self._dim), np.float32)]
             yield _Row(words, self._combine(arrays, words))
         next(stream, None)  # to its end, where truncated words are reported
@@ -128,8 +136,7 @@ class TableEncoder:
         if self._pooling is None:
             vectors = np.concatenate(arrays, 1)  # (layers, words, dim)
         else:
-            vocabulary = self._embedder.pretrained.vocabulary
-            vectors = pool_sentences(arrays, words, self._pooling, vocabulary)  # (layers, dim)
+            vectors = self._pooling(arrays, words)  # (layers, dim)
         vectors = vectors[0] if self._num_layers == 1 else vectors
         return vectors.astype(self._settings.dtype)
 

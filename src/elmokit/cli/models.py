@@ -180,6 +180,10 @@ def info(
         "mix": mix and mix.layer_weights.tolist(),
         "scale of the mix": mix and mix.scale.item(),
         "aligned layers": [*config.aligned_layers] or None,
+        "sentence heads": {
+            name: head.module.config.output_size for name, head in pretrained.heads.items()
+        }
+        or None,
         "fingerprint": pretrained.fingerprint(),
         "kernel": embedder.kernel,
     }

@@ -245,9 +245,15 @@ def encode(
     target: Path | None = option(
         "The file to write: .npy, .tsv or .jsonl.", None, "--out", "-o", show_default="stdout"
     ),
-    layers: str = layers_option("Which layers", "mean", names=["mean", "top", "sum", "concat"]),
-    pooling: PoolingName = pooling_option(
-        "How the vectors of words become one vector of the text", "mean"
+    layers: str | None = layers_option(
+        "Which layers, for other poolings than heads",
+        None,
+        names=["mean", "top", "sum", "concat"],
+        show_default="mean; a head reads layers of its own",
+    ),
+    pooling: PoolingName | None = pooling_option(
+        "How the vectors of words become one vector of the text",
+        show_default="the best head of the model, or mean",
     ),
     normalize: bool = option("Scale every vector to length 1.", False),
     text: list[str] | None = TEXT,
@@ -266,7 +272,7 @@ def encode(
                 param_hint="'--out'",
             )
         elmokit.check_table(target)
-    chosen = parse_layers(layers)
+    chosen = None if layers is None else parse_layers(layers)
     if chosen == "all" or isinstance(chosen, list):
         raise typer.BadParameter(
             f"{layers!r} is several vectors for a text; expected mean, top, sum, concat or one "

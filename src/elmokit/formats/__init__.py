@@ -76,6 +76,7 @@ def load(
         if isinstance(align, str | Path) and first.is_dir() and not Path(align).is_file():
             align = first / align  # a published model has its matrix beside its weights
         bilm.set_alignment(read_alignment(align, bilm.config))
+        pretrained = replace(pretrained, heads={})  # they were fitted to other vectors
     return pretrained
 
 

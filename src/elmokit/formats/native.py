@@ -1,13 +1,15 @@
 """elmokit's own model folder: config.json, model.safetensors, vocabulary.txt, README.md.
 
 README.md is the model card: Markdown, with metadata for the Hugging Face Hub in front of it, as
-YAML. A model of ELMoForManyLangs has its lexicons in characters.txt and words.txt.
+YAML. A model of ELMoForManyLangs has its lexicons in characters.txt and words.txt. Each sentence
+head has a file NAME.head.safetensors.
 """
 
 import json
+import logging
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -23,14 +25,17 @@ from elmokit.character_ids import LEXICON_UNKNOWN, Lexicons
 from elmokit.errors import FormatError
 from elmokit.formats.model_format import register_format
 from elmokit.formats.pretrained import (
+    FittedHead,
     Pretrained,
     StoredMix,
+    check_finite,
     config_fields,
     parameter_name,
     stored_config,
     stored_name,
 )
 from elmokit.model.bilm import BiLM, LanguageModel, State
+from elmokit.model.sentence_head import SentenceHead, SentenceHeadConfig
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
 from elmokit.model_config import BiLMConfig, LexiconConfig, parse_record
 from elmokit.tokenizers import check_tokenizer
@@ -40,7 +45,10 @@ CONFIG, WEIGHTS, VOCABULARY, CARD = (
     "config.json", "model.safetensors", "vocabulary.txt", "README.md"
 )  # fmt: skip
 _CHARACTERS, _WORDS = "characters.txt", "words.txt"
-OPTIONAL_FILES = VOCABULARY, _CHARACTERS, _WORDS
+_HEAD = ".head.safetensors"  # after the name of a sentence head
+OPTIONAL_FILES = VOCABULARY, _CHARACTERS, _WORDS, f"*{_HEAD}"
+
+logger = logging.getLogger(__name__)
 
 _METADATA = re.compile(r"\s*---[ \t]*\r?\n(.*?\n)??---[ \t]*(\r?\n|$)[\r\n]*", re.DOTALL)
 
@@ -113,6 +121,10 @@ def read_native(folder: Path, tokenizer: str | None = None) -> Pretrained:
         card.read_text(encoding="utf-8", errors="replace") if card.exists() else "",
         None if description.mix is None else description.mix.mix(),
         _read_lexicons(folder, description.bilm.lexicons),
+        {
+            path.name.removesuffix(_HEAD): read_head(path)
+            for path in sorted(folder.glob(f"*{_HEAD}"))
+        },
     )
 
 
@@ -151,8 +163,58 @@ def write_native(pretrained: Pretrained, folder: Path, *, half: bool = False) ->
         ):
             if lexicon is not None:
                 write_vocabulary(lexicon, folder / name)
+    for name, head in pretrained.heads.items():
+        if head.fits(pretrained):
+            saved = replace(head, model=pretrained.fingerprint(half=half))
+            write_head(saved, folder / f"{name}{_HEAD}")
+        else:
+            logger.warning("the head %r is left out: the model's weights have changed", name)
     card = with_metadata(pretrained.card or _default_card(pretrained))
     (folder / CARD).write_text(card, encoding="utf-8")
+
+
+def read_head(path: Path) -> FittedHead:
+    """The sentence head in a file that `write_head` wrote."""
+    expected = "a sentence head that elmokit wrote"
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+    except SafetensorError as error:
+        raise FormatError(f"{path}: {error}, expected {expected}; was it cut short?") from None
+    description = parse_record(metadata.get("head", "{}"), _HeadDescription, str(path), expected)
+    with torch.device("meta"):
+        module = SentenceHead(description.config)
+    shapes = {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
+    tensors = read_tensors(path, shapes, bytes_named="codes")
+    # Copies lie at even addresses, where products have the same bits as before they were saved.
+    tensors = {
+        name: t.clone() if name == "codes" else t.to(torch.float32, copy=True)
+        for name, t in tensors.items()
+    }
+    check_finite(tensors.items(), str(path))
+    module.load_state_dict(tensors, assign=True)
+    return FittedHead(module.eval().requires_grad_(False), description.model)
+
+
+def write_head(head: FittedHead, path: Path) -> None:
+    """Write a sentence head to a file, in float16 where that loses nothing."""
+    description = _HeadDescription("elmokit-head", 1, head.model, head.module.config)
+    tensors = {}
+    for name, tensor in head.module.state_dict().items():
+        half = tensor.half()
+        exact = tensor.is_floating_point() and torch.equal(half.to(tensor), tensor)
+        tensors[name] = half if exact else tensor
+    write_atomically(path, pack_tensors(tensors, {"head": json.dumps(asdict(description))}))
+
+
+@dataclass(frozen=True)
+class _HeadDescription:
+    """The metadata of a head's file."""
+
+    format: Literal["elmokit-head"]
+    version: Literal[1]
+    model: str  # fingerprint
+    config: SentenceHeadConfig
 
 
 def _read_description(path: Path) -> _Description:
@@ -256,8 +318,13 @@ def write_state(state: State, path: Path) -> None:
     write_atomically(path, pack_tensors({"output": state.hidden, "memory": state.cell}))
 
 
-def read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; names and shapes are checked first, -1 is any size."""
+def read_tensors(
+    path: Path, shapes: dict[str, tuple[int, ...]], *, bytes_named: str = ""
+) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; names and shapes are checked first, -1 is any size.
+
+    All are floating-point numbers, but the one that is called `bytes_named`.
+    """
     try:
         with safe_open(path, "pt") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -277,8 +344,12 @@ def read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Te
             expected in (-1, size)
             for size, expected in zip(stored_shapes[name], shape, strict=True)
         )
-        if types[name] not in ("F64", "F32", "F16", "BF16"):
-            raise FormatError(f"{path}: {name} has the type {types[name]}, expected F32 or F16")
+        expected_types = ("U8",) if name == bytes_named else ("F32", "F16", "F64", "BF16")
+        if types[name] not in expected_types:
+            raise FormatError(
+                f"{path}: {name} has the type {types[name]}, expected "
+                f"{' or '.join(expected_types[:2])}"
+            )
         if not fits:
             raise FormatError(
                 f"{path}: {name} has the shape {stored_shapes[name]}, expected {tuple(shape)}; "
@@ -292,6 +363,7 @@ def read_tensors(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, Te
     return load_file(path)
 
 
-def pack_tensors(tensors: dict[str, Tensor]) -> bytes:
+def pack_tensors(tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> bytes:
     """The tensors as the bytes of a safetensors file."""
-    return save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
+    stored = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    return save(stored, metadata)

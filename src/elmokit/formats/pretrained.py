@@ -2,8 +2,8 @@
 
 import hashlib
 import re
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -15,9 +15,10 @@ from elmokit.character_ids import (
     TokenIndexer,
     WordIndexer,
 )
-from elmokit.errors import FormatError
+from elmokit.errors import FormatError, InputError
 from elmokit.model.bilm import LanguageModel
 from elmokit.model.scalar_mix import ScalarMix
+from elmokit.model.sentence_head import SentenceHead
 from elmokit.model_config import BiLMConfig
 from elmokit.tokenizers import check_tokenizer
 from elmokit.vocab import Vocabulary
@@ -66,11 +67,36 @@ class StoredMix:
 
 
 @dataclass(frozen=True)
+class FittedHead:
+    """A sentence head, and the fingerprint of the model that it was fitted to."""
+
+    module: SentenceHead
+    model: str
+    _fitting_versions: list[object] = field(default_factory=list, repr=False, compare=False)
+
+    def fits(self, pretrained: "Pretrained") -> bool:
+        """Whether the model's weights are those that it was fitted to."""
+        version = pretrained.model.bilm.version()
+        if version not in self._fitting_versions and self.model == pretrained.fingerprint():
+            self._fitting_versions[:] = [version]  # hashing all weights takes a moment
+        return version in self._fitting_versions
+
+    def fingerprint(self) -> str:
+        """A hash of its configuration and weights."""
+        digest = hashlib.sha256(repr(asdict(self.module.config)).encode())
+        for name, tensor in sorted(self.module.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(_float_bytes(tensor))
+        return digest.hexdigest()
+
+
+@dataclass(frozen=True)
 class Pretrained:
     """A model, the vocabulary of its softmax or word embedding, its tokenizer and model card.
 
     `mix` is the one that a TF-Hub module came with: `model.embed(sentences, layers=mix)`.
-    `lexicons` are those of a model of ELMoForManyLangs.
+    `lexicons` are those of a model of ELMoForManyLangs. `heads` are the sentence heads by their
+    names in `elmokit.pooling.HEADS`.
 
     Example:
         model.pretrained.tokenizer  # "moses"
@@ -83,10 +109,12 @@ class Pretrained:
     card: str = ""
     mix: ScalarMix | None = None
     lexicons: Lexicons | None = None
+    heads: Mapping[str, FittedHead] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_tokenizer(self.tokenizer)
         self._check_lexicons()
+        self._check_heads()
         layers = self.model.bilm.config.num_layers + 1
         if self.mix is not None and len(self.mix.weights) != layers:
             raise FormatError(
@@ -123,6 +151,47 @@ class Pretrained:
                     "rows; is it the lexicon of this model?"
                 )
 
+    def _check_heads(self) -> None:
+        bilm = self.model.bilm.config
+        for name, head in self.heads.items():
+            config, layers = head.module.config, head.module.config.context_layers
+            if self.vocabulary is None:
+                raise FormatError(
+                    f"the head {name!r} needs the model's vocabulary, which is missing"
+                )
+            known = len(self.vocabulary.lower_case_ids)
+            for part, found, most in (
+                ("context-free vectors", config.context_free_size, bilm.projection_size),
+                ("vectors of context layers", config.context_size, len(layers) * bilm.output_size),
+            ):
+                if found != most:
+                    raise FormatError(
+                        f"the head {name!r} reads {part} of {found} dimensions, but the model's "
+                        f"have {most}; is it the head of this model?"
+                    )
+            if not {*layers} <= {*range(bilm.num_layers + 1)} or config.table_words > known:
+                raise FormatError(
+                    f"the head {name!r} reads the layers {layers} and a table of "
+                    f"{config.table_words:,} words, but the model has the layers 0 to "
+                    f"{bilm.num_layers} and {known:,} words; is it the head of this model?"
+                )
+
+    def head(self, name: str) -> SentenceHead:
+        """The sentence head of that name; InputError if there is none that fits the weights."""
+        if name not in self.heads:
+            raise InputError(
+                f"pooling {name!r} needs a head that was fitted to the model, and this model comes "
+                f"with {', '.join(self.heads) or 'none'}; choose another pooling"
+            )
+        head = self.heads[name]
+        if not head.fits(self):
+            raise InputError(
+                f"pooling {name!r} was fitted to a model with the fingerprint {head.model[:12]}, "
+                f"and this one has {self.fingerprint()[:12]}; fit it anew, or choose another "
+                "pooling"
+            )
+        return head.module
+
     @property
     def indexer(self) -> TokenIndexer:
         """Turns words into this model's ids."""
@@ -135,8 +204,12 @@ class Pretrained:
         assert self.vocabulary is not None  # checked above
         return WordIndexer(self.vocabulary)
 
-    def fingerprint(self) -> str:
-        """A hash of the biLM's configuration and weights; it is the same in every format."""
+    def fingerprint(self, pooling: str | None = None, *, half: bool = False) -> str:
+        """A hash of the biLM's configuration and weights; it is the same in every format.
+
+        With a `pooling` that is a head's, the head counts, too. With `half`, it is that of the
+        model with its weights rounded to float16.
+        """
         bilm = self.model.bilm
         digest = hashlib.sha256(repr(stored_config(bilm.config)).encode())
         if bilm.config.vocabulary_size is not None and self.vocabulary is not None:
@@ -147,8 +220,14 @@ class Pretrained:
         weights = {stored_name(name): tensor for name, tensor in bilm.state_dict().items()}
         for name, tensor in sorted(weights.items()):
             digest.update(name.encode())
-            digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().data)
+            digest.update(_float_bytes(tensor.half() if half else tensor))
+        if pooling is not None and pooling in self.heads:
+            digest.update(self.heads[pooling].fingerprint().encode())
         return digest.hexdigest()
+
+
+def _float_bytes(tensor: torch.Tensor) -> memoryview:
+    return tensor.detach().to("cpu", torch.float32).contiguous().numpy().data
 
 
 def check_finite(parameters: Iterable[tuple[str, torch.Tensor]], name: str) -> None:

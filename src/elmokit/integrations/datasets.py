@@ -30,8 +30,8 @@ class TextEncoder:
     column: str = "text"
     to: str = "elmo"
     model: str | Path | None = None
-    layers: Layers = "mean"
-    pooling: str = "mean"
+    layers: Layers | None = None
+    pooling: str | None = None
     whitening: Whitening | None = None
     normalize_embeddings: bool = False
     precision: Precision = "float32"
@@ -44,7 +44,9 @@ class TextEncoder:
                 "layers is a ScalarMix, expected a name, a number or a list of numbers, by which "
                 "datasets can find its cached results again"
             )
-        object.__setattr__(self, "fingerprint", self._open().fingerprint)
+        opened = self._open()
+        name = opened.pooling(self.layers, self.pooling).name
+        object.__setattr__(self, "fingerprint", opened.fingerprint_with(name))
 
     def __call__(self, batch: Mapping[str, Sequence[Text]]) -> dict[str, Vectors]:
         """The new column of a batch."""
@@ -57,7 +59,8 @@ class TextEncoder:
                 "in TextEncoder(column)"
             )
         opened = self._open()
-        opened.check_fingerprint(self.fingerprint, "this TextEncoder")
+        name = opened.pooling(self.layers, self.pooling).name
+        opened.check_fingerprint(self.fingerprint, "this TextEncoder", pooling=name)
         return {
             self.to: opened.embedder.encode(
                 batch[self.column],

@@ -23,8 +23,8 @@ class _Embedder:
         self,
         model: str | Path | None = None,
         *,
-        layers: Layers = 0,
-        pooling: str = "idf",
+        layers: Layers | None = None,
+        pooling: str | None = None,
         whitening: Whitening | str | None = None,
         fingerprint: str | None = None,
     ) -> None:
@@ -52,12 +52,13 @@ class _Embedder:
 class ElmoTextEmbedder(_Embedder):
     """The vector of a query, of length 1, as `Embedder.encode` gives it.
 
-    Raw vectors are all alike; texts are told apart after a whitening that is fitted to vectors of
-    some hundred texts of the same layers and pooling. Give the embedder of documents the same.
+    Without layers and pooling, they are those of the model's sentence head. A model without one is
+    used with layer 0 and IDF weights, and needs a whitening that is fitted to vectors of some
+    hundred texts of the same layers and pooling: raw vectors are all alike. Give the
+    embedder of documents the same.
 
     Example:
-        vectors = elmokit.load().encode(texts, layers=0, pooling="idf")
-        embedder = ElmoTextEmbedder(whitening=elmokit.Whitening.fit(vectors))
+        embedder = ElmoTextEmbedder()
         embedder.run("A dog barked.")["embedding"]
     """
 
@@ -84,8 +85,8 @@ class ElmoDocumentEmbedder(_Embedder):
         self,
         model: str | Path | None = None,
         *,
-        layers: Layers = 0,
-        pooling: str = "idf",
+        layers: Layers | None = None,
+        pooling: str | None = None,
         whitening: Whitening | str | None = None,
         fingerprint: str | None = None,
         meta_fields_to_embed: Sequence[str] = (),

@@ -16,21 +16,20 @@ except ModuleNotFoundError:
 class ElmoEmbeddings(Embeddings):  # type: ignore[misc]
     """Vectors of length 1, as `Embedder.encode` gives them for one model, layers and pooling.
 
-    Raw vectors are all alike; texts are told apart after a whitening that is fitted to vectors of
-    some hundred texts of the same layers and pooling.
+    Without layers and pooling, they are those of the model's sentence head. A model without one is
+    used with layer 0 and IDF weights, and needs a whitening that is fitted to vectors of some
+    hundred texts of the same layers and pooling: raw vectors are all alike.
 
     Example:
-        vectors = elmokit.load().encode(texts, layers=0, pooling="idf")
-        embeddings = ElmoEmbeddings(whitening=elmokit.Whitening.fit(vectors))
-        store = InMemoryVectorStore.from_texts(texts, embeddings)
+        store = InMemoryVectorStore.from_texts(texts, ElmoEmbeddings())
     """
 
     def __init__(
         self,
         model: str | Path | None = None,
         *,
-        layers: Layers = 0,
-        pooling: str = "idf",
+        layers: Layers | None = None,
+        pooling: str | None = None,
         whitening: Whitening | None = None,
     ) -> None:
         self._encoder = VectorStoreEncoder(model, layers, pooling, whitening)

@@ -21,19 +21,18 @@ except ModuleNotFoundError:
 class ElmoEmbedding(BaseEmbedding):  # type: ignore[misc]
     """Vectors of length 1, as `Embedder.encode` gives them for one model, layers and pooling.
 
-    Raw vectors are all alike; texts are told apart after a whitening that is fitted to vectors of
-    some hundred texts of the same layers and pooling. What is saved has the model's fingerprint,
-    and refuses another model.
+    Without layers and pooling, they are those of the model's sentence head. A model without one is
+    used with layer 0 and IDF weights, and needs a whitening that is fitted to vectors of some
+    hundred texts of the same layers and pooling: raw vectors are all alike. What is saved
+    has the model's fingerprint, and refuses another model.
 
     Example:
-        vectors = elmokit.load().encode(texts, layers=0, pooling="idf")
-        embedding = ElmoEmbedding(whitening=elmokit.Whitening.fit(vectors))
-        index = VectorStoreIndex.from_documents(documents, embed_model=embedding)
+        index = VectorStoreIndex.from_documents(documents, embed_model=ElmoEmbedding())
     """
 
     model_name: str = Field(default="english", description="What elmokit.load loads.")
-    layers: Any = 0
-    pooling: str = "idf"
+    layers: Any = None
+    pooling: str | None = None
     whitening: Any = None
     fingerprint: str | None = None
     embed_batch_size: int = Field(default=256, gt=0, le=2048)
@@ -54,10 +53,10 @@ class ElmoEmbedding(BaseEmbedding):  # type: ignore[misc]
 
     @field_serializer("fingerprint")  # type: ignore[untyped-decorator]
     def _write_fingerprint(self, value: str | None) -> str:
-        return self._encoder().open().fingerprint
+        return self._encoder().current_fingerprint()
 
     def __getstate__(self) -> dict[str, Any]:
-        self.fingerprint = self._encoder().open().fingerprint
+        self.fingerprint = self._encoder().current_fingerprint()
         state: dict[str, Any] = super().__getstate__()
         return state
 

@@ -5,7 +5,7 @@ import os
 import random
 import sys
 import threading
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, lru_cache, partial
 from itertools import islice
@@ -19,7 +19,8 @@ from elmokit.embedder import Embedder, LoadOptions, Text
 from elmokit.errors import InputError
 from elmokit.inference_session import Layers, LayerSelection
 from elmokit.model.scalar_mix import ScalarMix
-from elmokit.pooling import POOLINGS, Vectors, get_pooling, pool_sentences
+from elmokit.pooling import HEADS, POOLINGS, Vectors
+from elmokit.text_pooling import TextPooling
 
 _MAX_MODELS = 4  # those used last stay in memory
 _open_lock = threading.Lock()
@@ -60,7 +61,9 @@ class OpenedModel:
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
-        self._pooled_texts = _Cache[tuple[TextKey, int], PooledLayers](_size)  # and their layers
+        self._pooled_texts = _Cache[tuple[TextKey, str], PooledLayers](
+            _size
+        )  # and what was computed
         self._sentences = _Cache[tuple[Words, LayerSelection], Vectors](_num_bytes)
 
     @cached_property
@@ -68,28 +71,39 @@ class OpenedModel:
         """The hash of the weights, which takes a moment."""
         return self.embedder.pretrained.fingerprint()
 
-    def check_fingerprint(self, expected: str, name: str) -> None:
-        """InputError if `name` was made with another model."""
-        if self.fingerprint != expected:
+    def check_fingerprint(self, expected: str, name: str, *, pooling: str | None = None) -> None:
+        """InputError if `name` was made with another model, or with another head of it."""
+        found = self.fingerprint if pooling is None else self.fingerprint_with(pooling)
+        if found != expected:
             raise InputError(
                 f"{name} was made with another model (fingerprint {expected[:12]}, this one has "
-                f"{self.fingerprint[:12]}); name the model that made it, or make it anew"
+                f"{found[:12]}); name the model that made it, or make it anew"
             )
 
-    def dim(self, layers: Layers) -> int:
+    def fingerprint_with(self, pooling: str | None) -> str:
+        """The hash of the weights, and of the head's where the pooling is a head."""
+        if pooling not in self.embedder.pretrained.heads:
+            return self.fingerprint
+        return self.embedder.pretrained.fingerprint(pooling)
+
+    def pooling(self, layers: Layers | None = None, pooling: str | None = None) -> TextPooling:
+        """What `layers` and `pooling` of `encode` mean for this model."""
+        return TextPooling.of(self.embedder.pretrained, layers, pooling)
+
+    def dim(self, layers: Layers | None, pooling: str | None = "mean") -> int:
         """The size of the vectors of `encode`."""
-        config = self.embedder.bilm.config
-        selection = LayerSelection.of(config, layers)
-        return selection.num_layers * selection.dim(config)
+        pool = self.pooling(layers, pooling)
+        return pool.num_layers * pool.dim
 
     def encode(
-        self, texts: Iterable[Text], *, layers: Layers, pooling: str, cache_bytes: int
+        self, texts: Iterable[Text], *, layers: Layers | None, pooling: str | None, cache_bytes: int
     ) -> Vectors:  # -> (texts, dim)
         """What `Embedder.encode` gives, several layers side by side.
 
         A text that comes again, with other layers or another pooling, is not run again: up to
         `cache_bytes`, the vectors of all layers and poolings stay in memory. Only a ScalarMix is
-        computed each time. With 0, nothing stays, and only what is asked for is computed.
+        computed each time, and of the heads only the one that is asked for. With 0, nothing stays,
+        and only what is asked for is computed.
         """
         embedder = self.embedder
         if not cache_bytes or isinstance(layers, ScalarMix):
@@ -97,25 +111,30 @@ class OpenedModel:
                 texts, layers=layers, pooling=pooling, show_progress_bar=False
             )
             return vectors.reshape(len(vectors), math.prod(vectors.shape[1:]))
-        get_pooling(pooling, embedder.pretrained.vocabulary)
-        selection = LayerSelection.of(embedder.bilm.config, layers)
+        pool = self.pooling(layers, pooling)
+        selection = LayerSelection.of(embedder.bilm.config, pool.layers)
         rows = _rows_of(selection, embedder.num_layers)
         # Without an LSTM, the lowest layer alone is much faster.
         computed: Sequence[int] = [0] if {*rows} == {0} else range(embedder.num_layers)
+        poolings = self._poolings()
+        if pool.name in HEADS:
+            rows, computed, poolings = [0], selection.layers, {pool.name: pool}
+        kind = pool.name if pool.name in HEADS else f"{len(computed)} layers"
         keys = [text if isinstance(text, str) else tuple(text) for text in check_texts(texts)]
         vector_of: dict[TextKey, Vectors] = {}
         missing = []
         for key in dict.fromkeys(keys):
-            pooled = self._pooled_texts.get((key, len(computed)))
-            if pooled is None or pooling not in pooled:
+            pooled = self._pooled_texts.get((key, kind))
+            if pooled is None or pool.name not in pooled:
                 missing.append(key)
             else:
-                vector_of[key] = pooled[pooling][rows].ravel()
-        for key, pooled in zip(missing, self._pool_layers(missing, computed), strict=True):
-            vector_of[key] = pooled[pooling][rows].ravel()
-            self._pooled_texts.add((key, len(computed)), pooled, max_bytes=cache_bytes)
+                vector_of[key] = pooled[pool.name][rows].ravel()
+        new = self._pool_layers(missing, computed, poolings)
+        for key, pooled in zip(missing, new, strict=True):
+            vector_of[key] = pooled[pool.name][rows].ravel()
+            self._pooled_texts.add((key, kind), pooled, max_bytes=cache_bytes)
         if not keys:
-            return np.zeros((0, self.dim(layers)), np.float32)
+            return np.zeros((0, pool.num_layers * pool.dim), np.float32)
         return np.stack([vector_of[key] for key in keys])
 
     def embed(
@@ -141,16 +160,22 @@ class OpenedModel:
             assert vectors is not None  # it was cached, or missing
             yield vectors
 
-    def _pool_layers(
-        self, texts: Sequence[TextKey], layers: Sequence[int]
-    ) -> Iterator[PooledLayers]:
-        """For each text, its vector of each layer, and of their mean and sum, by each pooling."""
-        vocabulary = self.embedder.pretrained.vocabulary
-        poolings = {
-            name: pooling
-            for name, pooling in POOLINGS.items()
-            if vocabulary is not None or not pooling.needs_vocabulary
+    def _poolings(self) -> dict[str, TextPooling]:
+        """All poolings that the model has, but its heads."""
+        has_vocabulary = self.embedder.pretrained.vocabulary is not None
+        return {
+            name: self.pooling("all", name)
+            for name, registered in POOLINGS.items()
+            if name not in HEADS and (has_vocabulary or not registered.needs_vocabulary)
         }
+
+    def _pool_layers(
+        self, texts: Sequence[TextKey], layers: Sequence[int], poolings: Mapping[str, TextPooling]
+    ) -> Iterator[PooledLayers]:
+        """For each text, its vector of each layer, and of their mean and sum, by each pooling.
+
+        A head has one vector instead.
+        """
         tokenized = [self.embedder.tokenize(text) for text in texts]
         stream = self.embedder.embed_stream(
             (sentence for text in tokenized for sentence in text),
@@ -159,13 +184,15 @@ class OpenedModel:
         )
         for text in tokenized:
             words = [word for sentence in text for word in sentence]
-            arrays = [_with_mean_and_sum(array) for array in islice(stream, len(text))]
-            if not words:
-                arrays = [np.zeros((len(layers) + 2, 0, self.embedder.dim), np.float32)]
-            yield {
-                name: pool_sentences(arrays, words, pooling, vocabulary)
-                for name, pooling in poolings.items()
-            }
+            arrays = [*islice(stream, len(text))]
+            if {*poolings} <= {*HEADS}:
+                yield {name: pool(arrays, words) for name, pool in poolings.items()}
+            elif words:
+                arrays = [_with_mean_and_sum(array) for array in arrays]
+                yield {name: pool(arrays, words) for name, pool in poolings.items()}
+            else:
+                zeros = np.zeros((len(layers) + 2, self.embedder.dim), np.float32)
+                yield dict.fromkeys(poolings, zeros)
         next(stream, None)  # to its end, where truncated words are reported
 
 

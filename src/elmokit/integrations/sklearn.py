@@ -46,8 +46,8 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self,
         model: str | Path | None = None,
         *,
-        layers: Layers = "mean",
-        pooling: str = "mean",
+        layers: Layers | None = None,
+        pooling: str | None = "mean",
         whitening: WhiteningMethod | None = None,
         tokenizer: str | None = None,
         precision: Precision = "float32",
@@ -84,11 +84,15 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         if self.whitening is not None:
             check_is_fitted(self, "whitening_")
         if hasattr(self, "fingerprint_"):
-            self._open().check_fingerprint(self.fingerprint_, "this ElmoVectorizer")
+            opened = self._open()
+            name = opened.pooling(self.layers, self.pooling).name
+            opened.check_fingerprint(self.fingerprint_, "this ElmoVectorizer", pooling=name)
         return self._whiten(self._encode(X))
 
     def _fit(self, vectors: Vectors | None) -> None:
-        self.fingerprint_ = self._open().fingerprint
+        opened = self._open()
+        name = opened.pooling(self.layers, self.pooling).name
+        self.fingerprint_ = opened.fingerprint_with(name)
         if self.whitening is not None:
             assert vectors is not None
             self.whitening_ = Whitening.fit(vectors, method=self.whitening)
@@ -121,7 +125,7 @@ class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     @property
     def _n_features_out(self) -> int:
         """How many names `get_feature_names_out` gives."""
-        return self._open().dim(self.layers)
+        return self._open().dim(self.layers, self.pooling)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -9,6 +9,7 @@ from elmokit.embedder import LoadOptions
 from elmokit.errors import InputError
 from elmokit.inference_session import Layers
 from elmokit.integrations.opened_models import OpenedModel, open_once
+from elmokit.pooling import HEADS
 from elmokit.whitening import Whitening
 
 
@@ -16,12 +17,14 @@ from elmokit.whitening import Whitening
 class VectorStoreEncoder:
     """Vectors of length 1, as `Embedder.encode` gives them for one model, layers and pooling.
 
-    With a `fingerprint`, another model is refused; a pickle, and what `to_dict` returns, has one.
+    Without layers and pooling, they are those of the model's sentence head. Where it has none, or
+    where a whitening is given, they are layer 0 and "idf". With a `fingerprint`, another model is
+    refused; a pickle, and what `to_dict` returns, has one.
     """
 
     model: str | Path | None = None
-    layers: Layers = 0
-    pooling: str = "idf"
+    layers: Layers | None = None
+    pooling: str | None = None
     whitening: Whitening | None = None
     fingerprint: str | None = None
 
@@ -29,15 +32,23 @@ class VectorStoreEncoder:
         """The model, which each process loads once."""
         opened = open_once(LoadOptions(self.model))
         if self.fingerprint is not None:
-            opened.check_fingerprint(self.fingerprint, "this embedding")
+            _, pooling = self._layers_and_pooling(opened)
+            opened.check_fingerprint(self.fingerprint, "this embedding", pooling=pooling)
         return opened
+
+    def current_fingerprint(self) -> str:
+        """The hash of the model, and of the head that is used."""
+        opened = self.open()
+        return opened.fingerprint_with(self._layers_and_pooling(opened)[1])
 
     def encode(self, texts: Sequence[str]) -> list[list[float]]:
         """The vectors of texts, as lists of numbers."""
-        vectors = self.open().embedder.encode(
+        opened = self.open()
+        layers, pooling = self._layers_and_pooling(opened)
+        vectors = opened.embedder.encode(
             texts,
-            layers=self.layers,
-            pooling=self.pooling,
+            layers=layers,
+            pooling=pooling,
             whitening=self.whitening,
             show_progress_bar=False,
             normalize_embeddings=True,
@@ -45,19 +56,25 @@ class VectorStoreEncoder:
         numbers: list[list[float]] = vectors.tolist()
         return numbers
 
+    def _layers_and_pooling(self, opened: OpenedModel) -> tuple[Layers | None, str | None]:
+        if self.layers is not None or self.pooling is not None:
+            return self.layers, self.pooling
+        own = opened.embedder.default_pooling
+        return (None, own) if own in HEADS and self.whitening is None else (0, "idf")
+
     def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "fingerprint": self.open().fingerprint}
+        return {**vars(self), "fingerprint": self.current_fingerprint()}
 
     def to_dict(self) -> dict[str, object]:
         """All fields as JSON has them."""
-        if not isinstance(self.layers, str | int | list | tuple):
+        if not isinstance(self.layers, str | int | list | tuple | None):
             raise InputError("layers is a ScalarMix, which cannot be saved with the embedding")
         return {
             "model": None if self.model is None else str(self.model),
-            "layers": self.layers if isinstance(self.layers, str | int) else [*self.layers],
+            "layers": self.layers if isinstance(self.layers, str | int | None) else [*self.layers],
             "pooling": self.pooling,
             "whitening": whitening_to_text(self.whitening),
-            "fingerprint": self.open().fingerprint,
+            "fingerprint": self.current_fingerprint(),
         }
 
 

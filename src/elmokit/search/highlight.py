@@ -69,11 +69,13 @@ def _content_positions(index: Index, words: Sequence[str]) -> list[int]:
 
 def _vectors(index: Index, passages: Sequence[Sentences]) -> Iterator[Vectors]:
     """The whitened vectors of the words of each passage, (words, dim)."""
+    pool = index.config.text_pooling(index.embedder)
     stream = index.embedder.embed_stream(
         (words for passage in passages for words in passage),
-        layers=index.config.layers,
+        layers=pool.layers,
         show_progress_bar=False,
     )
     for passage in passages:
-        vectors = [next(stream)[0] for _ in passage]
-        yield index.whitening.transform(np.concatenate(vectors))
+        arrays = np.concatenate([next(stream) for _ in passage], 1)
+        vectors = pool.word_vectors(arrays, [*chain(*passage)])
+        yield index.whitening.transform(vectors)

@@ -10,7 +10,7 @@ from typing import Literal, cast
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError
 from elmokit.files import TextFile, find_files
-from elmokit.pooling import Vectors, is_word
+from elmokit.pooling import HEADS, Vectors, is_word
 from elmokit.search import MODES, Mode
 from elmokit.search.index_build import EmbeddedFiles, build_index, sample_lexical_part
 from elmokit.search.lexical import NO_STEMMER, LexicalPart, get_stemmer, is_content_word
@@ -86,8 +86,9 @@ class Index:
         `unit` is what is found: sentences, paragraphs (lines) or words in context. A vector is the
         mean of its words' vectors in layer 0, weighted by IDF if the model has a vocabulary, which
         found more than anything else that was tried (docs/search.md); a word has the mean of all
-        layers. A paragraph has a vector for each sentence (`vector_per`), or only one. `kind` is
-        the FAISS index: exact, a graph, or cells. Fewer than four vectors are not whitened.
+        layers. `pooling` may also be a sentence head of the model, which has layers of its own. A
+        paragraph has a vector for each sentence (`vector_per`), or only one. `kind` is the FAISS
+        index: exact, a graph, or cells. Fewer than four vectors are not whitened.
 
         `stemmer` is one of Snowball's, "english", or "none"; by default that of the language of
         the model's tokenizer.
@@ -98,13 +99,15 @@ class Index:
         Raises InputError for files without text, other options than those of the build that is
         resumed, or a missing package, and OutputError where there is something else already.
         """
-        if layers is None:
+        if pooling in HEADS and unit == "words":
+            raise InputError(f"pooling {pooling!r} is for texts, and an index of words has none")
+        if layers is None and pooling not in HEADS:
             layers = "mean" if unit == "words" else 0
         if pooling is None:
             has_vocabulary = embedder.pretrained.vocabulary is not None
             pooling = "idf" if has_vocabulary and unit != "words" else "mean"
         config = IndexConfig(
-            model=embedder.pretrained.fingerprint(),
+            model=embedder.pretrained.fingerprint(pooling),
             tokenizer=embedder.pretrained.tokenizer,
             unit=unit,
             layers=layers,

@@ -12,7 +12,6 @@ import numpy as np
 from elmokit.embedder import Embedder
 from elmokit.errors import InputError
 from elmokit.files import TextFile
-from elmokit.inference_session import LayerSelection
 from elmokit.pooling import Vectors
 from elmokit.progress import Progress
 from elmokit.search.lexical import LexicalPart, get_stemmer, is_content_word
@@ -65,7 +64,6 @@ def build_index(
     if stemmer is not None:
         get_stemmer(stemmer)  # better missing now than after hours
     config.check_model(embedder, str(location))
-    LayerSelection.of(embedder.bilm.config, config.layers)  # refuses missing layers
     dim = config.dim(embedder)
     manifest = {**asdict(config), **source.describe(), "stemmer": stemmer}
     with open_builder(location, manifest, dim=dim) as builder:

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from elmokit.embedder import Embedder
 from elmokit.errors import FormatError, InputError, NumericError
 from elmokit.model_config import parse_record
-from elmokit.pooling import Vectors, get_pooling, is_word, pool_sentences
+from elmokit.pooling import Vectors, is_word
 from elmokit.search.lexical import default_stemmer
 from elmokit.search.passages import Passage, Unit, VectorSource
+from elmokit.text_pooling import TextPooling
 from elmokit.tokenizers import get_tokenizer
 from elmokit.whitening import WhiteningMethod
 
@@ -36,7 +37,7 @@ class IndexConfig:
     model: str  # fingerprint of the biLM
     tokenizer: str
     unit: Unit
-    layers: Layers
+    layers: Layers | None  # None: those that the pooling, a sentence head, reads
     pooling: str
     whitening: WhiteningMethod
     kind: Kind | Literal["auto"]  # "auto" only while the index is built
@@ -47,18 +48,22 @@ class IndexConfig:
 
     def dim(self, embedder: Embedder) -> int:
         """The size of a vector."""
-        return embedder.dim * (embedder.num_layers if self.layers == "concat" else 1)
+        return self.text_pooling(embedder).dim
+
+    def text_pooling(self, embedder: Embedder) -> TextPooling:
+        """What makes the vector of a passage."""
+        return TextPooling.of(embedder.pretrained, self.layers, self.pooling)
 
     def check_model(self, embedder: Embedder, name: str) -> None:
         """Refuse a model whose vectors cannot be compared with those of the index."""
-        fingerprint = embedder.pretrained.fingerprint()
+        fingerprint = embedder.pretrained.fingerprint(self.pooling)
         if fingerprint != self.model:
             raise InputError(
                 f"{name}: built with another model (fingerprint {self.model[:12]}, this one has "
                 f"{fingerprint[:12]}); load the model that built it"
             )
         try:
-            get_pooling(self.pooling, embedder.pretrained.vocabulary)
+            self.text_pooling(embedder)
         except InputError as error:
             raise InputError(f"{name}: {error}") from None
         if (state := start_state(embedder)) != self.state:
@@ -133,9 +138,8 @@ def embed_passages(
 ) -> tuple[list[VectorSource], Vectors]:  # sources, (sources, dim)
     """Everything in the passages that has a vector, and the vectors before whitening."""
     sentences = [list(sentence) for passage in passages for sentence in passage.sentences]
-    stream = embedder.embed_stream(sentences, layers=config.layers, show_progress_bar=False)
-    vocabulary = embedder.pretrained.vocabulary
-    pooling = get_pooling(config.pooling, vocabulary)
+    pool = config.text_pooling(embedder)
+    stream = embedder.embed_stream(sentences, layers=pool.layers, show_progress_bar=False)
     sources: list[VectorSource] = []
     vectors: list[npt.NDArray[np.floating]] = [np.zeros((0, config.dim(embedder)), np.float32)]
     for number, passage in enumerate(passages):
@@ -149,11 +153,11 @@ def embed_passages(
         elif config.vector_per == "sentence":
             for array, words in zip(arrays, passage.sentences, strict=True):
                 sources.append(VectorSource(number))
-                vectors.append(pool_sentences([array], words, pooling, vocabulary))
+                vectors.append(pool([array], words))
                 check_range(vectors[-1], passage)
         else:
             sources.append(VectorSource(number))
-            vectors.append(pool_sentences(arrays, passage.words, pooling, vocabulary))
+            vectors.append(pool(arrays, passage.words))
             check_range(vectors[-1], passage)
     return sources, np.concatenate(vectors)  # float32, as the empty ones are
 

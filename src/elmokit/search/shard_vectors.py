@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from elmokit.bulk import open_shards, row_vectors
 from elmokit.errors import InputError
-from elmokit.pooling import is_word
+from elmokit.pooling import HEADS, is_word
 from elmokit.search.index_build import IndexPart, check_progress
 from elmokit.search.passage_vectors import IndexConfig, Kind, Layers, check_range
 from elmokit.search.passages import Passage, VectorSource
@@ -30,6 +30,10 @@ class ShardVectors:
         self._folder, manifest = open_shards(location)
         self._corpus, self._settings = manifest.corpus, manifest.settings
         self._of_words = self._settings["pooling"] is None
+        self._ends = [*accumulate(file.rows for file in self._corpus.files)]
+        self._layers: Layers | None = None  # a sentence head has layers of its own
+        if self._settings["pooling"] in HEADS:
+            return
         stored = str(self._settings["layers"])
         if stored not in _NAMES_OF_LAYERS and not stored.lstrip("-").isdigit():
             raise InputError(
@@ -37,7 +41,6 @@ class ShardVectors:
                 "concat or one number; embed the corpus with --layers mean"
             )
         self._layers = _NAMES_OF_LAYERS[stored] if stored in _NAMES_OF_LAYERS else int(stored)
-        self._ends = [*accumulate(file.rows for file in self._corpus.files)]
 
     def index_config(self, whitening: WhiteningMethod, kind: Kind | Literal["auto"]) -> IndexConfig:
         """The settings of an index of these vectors, by which queries are encoded."""

@@ -104,8 +104,8 @@ class Client:
         self,
         texts: "Text | Iterable[Text]",
         *,
-        layers: "Layers" = "mean",
-        pooling: str = "mean",
+        layers: "Layers | None" = None,
+        pooling: str | None = None,
         normalize_embeddings: bool = False,
     ) -> Vectors:
         """One vector per text, (texts, dim), or (texts, layers, dim) of several layers.
@@ -115,7 +115,7 @@ class Client:
         single = isinstance(texts, str)
         body = {
             "texts": _check_texts([texts] if isinstance(texts, str) else texts),
-            "layers": _layers(layers),
+            "layers": None if layers is None else _layers(layers),
             "pooling": pooling,
             "normalize_embeddings": normalize_embeddings,
         }

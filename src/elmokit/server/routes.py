@@ -16,7 +16,7 @@ from elmokit.errors import FormatError, InputError
 from elmokit.inference_session import LayerSelection
 from elmokit.language_model_results import Perplexity, Score
 from elmokit.plots import project_pca, word_cosines
-from elmokit.pooling import Vectors, get_pooling, pool_sentences, unit_vectors
+from elmokit.pooling import Vectors, unit_vectors
 from elmokit.search.highlight import Highlights, highlight
 from elmokit.search.index import Index
 from elmokit.search.ranking import Candidates, Query
@@ -41,6 +41,7 @@ from elmokit.server.responses import (
     json_response,
 )
 from elmokit.server.schemas import NPY, NPZ
+from elmokit.text_pooling import TextPooling
 from elmokit.word_occurrences import Occurrence, group_occurrences, occurrences_in
 
 _ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -96,29 +97,24 @@ async def encode(body: schemas.EncodeRequest, context: Context, accept: Accept =
     """One vector per text, (texts, dim): the pooled vectors of its words."""
     media_type = choose_media_type(accept, NPY)
     async with context.admit() as embedder:
-        get_pooling(body.pooling, embedder.pretrained.vocabulary)  # refuses unknown names
+        pool = TextPooling.of(embedder.pretrained, body.layers, body.pooling)
         texts = await context.tokenize(embedder, body.texts)
-        vectors = await context.embed(embedder, texts.sentences, body.layers)
-        encodings = await run_in(
-            context.resources.text_thread, _pool, embedder, body, texts, vectors
-        )
+        vectors = await context.embed(embedder, texts.sentences, pool.layers)
+        encodings = await run_in(context.resources.text_thread, _pool, pool, body, texts, vectors)
     return encodings_response(encodings, media_type)
 
 
 def _pool(
-    embedder: Embedder, body: schemas.EncodeRequest, texts: TokenizedTexts, vectors: list[Vectors]
+    pool: TextPooling, body: schemas.EncodeRequest, texts: TokenizedTexts, vectors: list[Vectors]
 ) -> Vectors:  # (texts, dim), or (texts, layers, dim) of several layers
     """The pooled vectors of each text, zero for a text without words."""
-    config, vocabulary = embedder.bilm.config, embedder.pretrained.vocabulary
-    pooling = get_pooling(body.pooling, vocabulary)
-    selection = LayerSelection.of(config, body.layers)
-    pooled = np.zeros((len(body.texts), selection.num_layers, selection.dim(config)), np.float32)
+    pooled = np.zeros((len(body.texts), pool.num_layers, pool.dim), np.float32)
     rows = zip(texts.text_indices, texts.sentences, vectors, strict=True)
     for index, group in groupby(rows, key=itemgetter(0)):
         _, sentences, arrays = zip(*group, strict=True)
         words = [word for sentence in sentences for word in sentence]
-        pooled[index] = pool_sentences(arrays, words, pooling, vocabulary)
-    encodings: Vectors = pooled[:, 0] if selection.num_layers == 1 else pooled
+        pooled[index] = pool(arrays, words)
+    encodings: Vectors = pooled[:, 0] if pool.num_layers == 1 else pooled
     return unit_vectors(encodings) if body.normalize_embeddings else encodings
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 import elmokit
-from elmokit.pooling import POOLINGS
+from elmokit.pooling import HEADS, POOLINGS
 from elmokit.search import MODES, Mode
 
 if TYPE_CHECKING:
@@ -37,8 +37,12 @@ def _switch(description: str) -> Any:
 def _list_poolings(schema: dict[str, Any]) -> None:
     """Those that are registered when the schema is made."""
     choices = (f"`{name}`: {pooling.description}" for name, pooling in POOLINGS.items())
-    schema["enum"] = [*POOLINGS]
-    schema["description"] = f"How the words of a text become one vector. {'; '.join(choices)}."
+    schema["enum"] = [*POOLINGS, None]
+    schema["description"] = (
+        f"How the words of a text become one vector. {'; '.join(choices)}. Without `pooling` and "
+        "`layers`, it is the first of these heads that comes with the model: "
+        f"{', '.join(HEADS)}; otherwise the mean."
+    )
 
 
 class Record(BaseModel):
@@ -71,10 +75,10 @@ class EmbedRequest(Request):
 class EncodeRequest(Request):
     """Texts to encode as one vector each."""
 
-    model_config = _example(texts=["I ate an apple. It was good."], layers="mean", pooling="mean")
+    model_config = _example(texts=["I ate an apple. It was good."])
     texts: Texts
-    layers: Layers = "mean"
-    pooling: str = Field("mean", json_schema_extra=_list_poolings)
+    layers: Layers | None = None
+    pooling: str | None = Field(None, json_schema_extra=_list_poolings)
     normalize_embeddings: bool = _switch("Scale each vector to length 1.")
 
 

@@ -382,6 +382,6 @@ def _save_elmo(model: Embedder, directory: ResumableDirectory, record: TaskRecor
             return
     pretrained = model.pretrained
     words = pretrained.vocabulary if model.bilm.config.characters is None else None
-    needed = replace(pretrained, model=LanguageModel(model.bilm), vocabulary=words)
+    needed = replace(pretrained, model=LanguageModel(model.bilm), vocabulary=words, heads={})
     exact = all(torch.equal(weight, weight.half().float()) for weight in model.bilm.parameters())
     directory.replace_directory(folder.name, partial(formats.save, needed, half=exact))
