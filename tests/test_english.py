@@ -30,6 +30,18 @@ def test_it_has_a_softmax_of_fifty_thousand_words(english):
     assert english.pretrained.tokenizer == "moses"
 
 
+def test_its_sentence_head_tells_what_sentences_mean(english):
+    assert english.default_pooling == "sentence"
+    assert [*english.pretrained.heads] == ["sentence", "whitened"]
+    texts = ["A man is playing a guitar.", "Someone plays an instrument.", "Stocks fell on Monday."]
+    for options in ({}, {"pooling": "whitened"}):
+        vectors = english.encode(texts, **options)
+        cosines = english.similarity(vectors[0], vectors[1:])[0]
+        assert cosines[0] > cosines[1] + 0.1
+    heads = ENGLISH.glob("*.head.safetensors")
+    assert sum(path.stat().st_size for path in heads) < 5 * 10**6
+
+
 def test_it_predicts_a_sentence_better_than_its_words_in_disorder(english):
     words = SENTENCE.split()
     disorder = [words[place] for place in np.random.default_rng(0).permutation(len(words))]
