@@ -68,8 +68,8 @@ def main() -> None:
 
 def throughput(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """Words per second of each engine, from its first shard to its last."""
-    corpus, words = write_corpus(folder, args.text, args.sentences or 16_000)
-    options = ["--layers", "mean", "--pooling", "mean", "--rows-per-shard", "250"]
+    corpus, words = write_corpus(folder, args.text, args.sentences or 24_000)
+    options = ["--layers", "mean", "--pooling", "mean", "--rows-per-shard", "500"]
     options += ["--model", args.model] if args.model else []
     results: dict[str, Any] = {"sentences": count_rows(corpus), "words": words}
     print("| engine | words/s | of one process | whole command, s | peak memory, MB |")
