@@ -59,6 +59,13 @@ class Server:
             self._running.start()
             assert self._running.get_uri() == self._uri
 
+    def revive(self):
+        """Start the server if it has ended, as it does where its disk is full."""
+        try:
+            self.run("SELECT 1")
+        except psycopg.OperationalError:
+            self._running.start()
+
     def wait_until_left(self, seconds=20):
         """Wait until the server has noticed that killed processes are gone."""
         end = time.monotonic() + seconds

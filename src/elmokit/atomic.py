@@ -285,10 +285,14 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
+class BusyDirectoryError(InputError):
+    """Another process has the lock of a directory."""
+
+
 class DirectoryLock:
     """Exclusive use of a directory until `release`, or until the process ends.
 
-    InputError with the message `busy` if another process, or this one, holds the lock.
+    BusyDirectoryError with the message `busy` if another process, or this one, holds the lock.
     """
 
     def __init__(self, directory: Path, busy: str) -> None:
@@ -300,7 +304,7 @@ class DirectoryLock:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
-            raise InputError(busy) from None
+            raise BusyDirectoryError(busy) from None
         self._descriptor = descriptor
 
     def __enter__(self) -> "DirectoryLock":

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import signal
+import threading
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -17,6 +18,7 @@ import elmokit
 from elmokit.atomic import DirectoryLock
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.pretraining.corpus import Corpus
+from elmokit.pretraining.run_directory import RunDirectory
 from elmokit.pretraining.settings import names_of_0_1
 from elmokit.pretraining.trainer import Trainer, pretrain
 from random_models import make_corpus
@@ -241,3 +243,33 @@ def test_a_directory_in_which_another_process_trains_is_refused(corpus, uninterr
         pytest.raises(InputError, match="another process is writing it"),
     ):
         pretrain(corpus, TINY, uninterrupted)
+
+
+def test_a_run_that_has_begun_is_waited_for_and_says_so(corpus, tmp_path):
+    pretrain(corpus, TINY, tmp_path / "run")
+    directory = RunDirectory(tmp_path / "run", corpus, TINY, writes=True)
+    held = DirectoryLock(tmp_path / "run", "busy")
+    lines = []
+
+    def tell(line):
+        lines.append(line)
+        threading.Timer(0.3, held.release).start()
+
+    with directory.lock(wait_seconds=60, tell=tell):
+        pass
+    (line,) = lines
+    assert "waiting for the process that wrote it to end, 60 seconds at most" in line
+
+
+def test_the_lock_of_a_run_that_has_not_begun_is_not_waited_for(corpus, tmp_path):
+    (tmp_path / "run").mkdir()
+    directory = RunDirectory(tmp_path / "run", corpus, TINY, writes=True)
+    lines, started = [], time.monotonic()
+    with (
+        DirectoryLock(tmp_path / "run", "busy"),
+        pytest.raises(InputError, match="another process is writing it"),
+        directory.lock(wait_seconds=60, tell=lines.append),
+    ):
+        pass
+    assert time.monotonic() - started < 30
+    assert not lines

@@ -117,6 +117,7 @@ def test_settings_that_do_not_change_a_step_may_differ():
     [
         ("batch = 4", "no setting 'batch'"),
         ("batch_size = 0", "batch_size is 0, expected more than 0"),
+        ("batch_size = 6\nmicro_batches = 4", "expected a multiple of micro_batches, 4"),
         ("batch_size = 1.5", "batch_size is 1.5, expected a whole number"),
         ('softmax = "soft"', "softmax is 'soft', expected 'sampled', 'full' or 'adaptive'"),
         ("dropout = 1.0", "dropout is 1.0, expected 0 to below 1"),

@@ -153,7 +153,7 @@ def test_a_corpus_ten_times_larger_than_the_memory_is_streamed(tmp_path):
 @pytest.mark.parametrize("parts", [2, 3, 7])
 @pytest.mark.parametrize("shuffle", ["sentences", "none"])
 def test_parts_read_every_word_once_without_overlap(numbers, shuffle, parts):
-    """Whole shards where there are enough of them: five for two and three parts, not for seven."""
+    """Of five shards, two parts have two each, three parts one; seven parts share all of them."""
     sentences = []
     for part in range(parts):
         stream = Stream(
@@ -163,6 +163,21 @@ def test_parts_read_every_word_once_without_overlap(numbers, shuffle, parts):
             sentences.append(int(stream.next_window().targets[0, 0]))
         del sentences[-1]  # the first word of the next epoch
     assert sorted(word for word in sentences if word > 2) == list(range(3, 3 + numbers.words))
+
+
+@pytest.mark.parametrize(("shards", "parts"), [(5, 4), (4, 4), (1, 4), (7, 2)])
+def test_parts_have_equal_shares_of_the_text(tmp_path, shards, parts):
+    sentences = [["a", "b", "c"]] * 280
+    corpus = Corpus.open(make_corpus(tmp_path / "corpus", sentences, shards=shards))
+    epochs = []
+    for part in range(parts):
+        stream = Stream(corpus.shards, batch_size=1, sequence_length=4, part=(part, parts))
+        for _ in range(3 * len(sentences) // parts):
+            stream.next_window()
+        position = stream.position
+        epochs.append(position["epoch"] + position["shard"] / shards)
+    assert max(epochs) <= 3
+    assert min(epochs) >= 2
 
 
 def test_a_stream_goes_on_from_the_end_of_an_epoch(numbers):

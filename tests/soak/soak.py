@@ -48,6 +48,7 @@ class Work:
     run: Any  # (inputs, out): do the work, in a process of its own
     results: Any  # (out): what must be equal, by name
     clear: Any = None  # (out): remove the results that are not in `out`
+    revive: Any = None  # (): after its disk was full
     surroundings: Any = None  # a context manager around all runs: (inputs)
     on_disk: bool = True  # whether `out` is the disk that it fills
 
@@ -241,6 +242,7 @@ def _rows(out, server):
     make=_make_passages,
     results=_rows,
     clear=lambda out, server: server.run("DROP SCHEMA IF EXISTS elmokit_soak CASCADE"),
+    revive=lambda server: server.revive(),
     surroundings=_database,
     on_disk=False,
 )
@@ -350,6 +352,8 @@ class Soak:
                 free = int(self._random.uniform(0, most))
                 with _filled(disk, free):
                     code, said = self._run()
+                if self._work.revive is not None:
+                    self._work.revive(**self._given)
                 if code == 0:
                     self._compare(f"with {free:,} bytes free")
                     continue

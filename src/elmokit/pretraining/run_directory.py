@@ -5,7 +5,7 @@ The log is JSON lines; it is also shown as lines of progress, and in TensorBoard
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,8 +15,14 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from elmokit import formats
-from elmokit.atomic import ResumableDirectory, read_checkpoint, write_atomically, write_checkpoint
-from elmokit.errors import InputError, OutputError
+from elmokit.atomic import (
+    BusyDirectoryError,
+    ResumableDirectory,
+    read_checkpoint,
+    write_atomically,
+    write_checkpoint,
+)
+from elmokit.errors import OutputError
 from elmokit.formats.pretrained import Pretrained
 from elmokit.pretraining.corpus import Corpus
 from elmokit.pretraining.distributed import ProcessGroup
@@ -85,19 +91,29 @@ class RunDirectory:
         self._directory = ResumableDirectory(path, manifest, manifest_name=None, remedy=_REMEDY)
 
     @contextmanager
-    def lock(self, *, wait_seconds: float = 0.0) -> Iterator[None]:
+    def lock(
+        self, *, wait_seconds: float = 0.0, tell: Callable[[str], None] | None = None
+    ) -> Iterator[None]:
         """Exclusive use of the directory, which is created; ranks that do not write need none.
 
-        If another process has it, wait so long for that to end.
+        If another process has the lock of a run that has begun, wait so long for its end.
         """
-        until = time.monotonic() + wait_seconds
+        until: float | None = None
         with ExitStack() as stack:
             while self._writes:
                 try:
                     stack.enter_context(self._directory)
                     break
-                except InputError:
-                    if time.monotonic() > until:
+                except BusyDirectoryError:
+                    if until is None:
+                        has_begun = (self.path / CHECKPOINT).exists()
+                        until = time.monotonic() + (wait_seconds if has_begun else 0.0)
+                        if tell is not None and has_begun and wait_seconds:
+                            tell(
+                                f"{self.path}: waiting for the process that wrote it to end, "
+                                f"{wait_seconds:.0f} seconds at most"
+                            )
+                    if time.monotonic() >= until:
                         raise
                     time.sleep(_SECONDS_BETWEEN_TRIES)
             yield

@@ -104,9 +104,10 @@ class PretrainingSettings:
         check_ranges(self)
         if not (self.epochs or self.steps):
             raise ConfigError("epochs and steps are both 0; set one of them")
-        if self.micro_batches > self.batch_size:
+        if self.batch_size % self.micro_batches:
             raise ConfigError(
-                f"micro_batches is {self.micro_batches}, more than batch_size, {self.batch_size}"
+                f"batch_size is {self.batch_size}, expected a multiple of micro_batches, "
+                f"{self.micro_batches}: each reads the same share of the text"
             )
         if self.patience and not self.validation_interval:
             raise ConfigError("patience counts validations, but validation_interval is 0")

@@ -79,7 +79,7 @@ def pretrain(
             report(line)
 
     run_dir = RunDirectory(Path(out), corpus, settings, writes=group.is_first)
-    with run_dir.lock(wait_seconds=group.lock_seconds):
+    with run_dir.lock(wait_seconds=group.lock_seconds, tell=tell):
         group.broadcast(None)  # the other ranks wait until the directory exists
         checkpoint = run_dir.read_checkpoint()
         trainer = Trainer(corpus, settings, device=device, group=group)

@@ -55,8 +55,8 @@ class Stream:
     turns at one sequence of sentences, as in bilm-tf. Each epoch draws its own order from the seed:
     of the shards, and with `sentences` of the sentences in each.
 
-    `part` is the number of this stream and of all streams that share the text: each reads its own
-    shards, or its own sentences of every shard where there are fewer shards than streams.
+    `part` is the number of this stream and of all streams that share the text. Each has as many
+    shards of its own as any other; of those that are left, each reads its own sentences.
     """
 
     def __init__(
@@ -70,10 +70,14 @@ class Stream:
         seed: int = 0,
         part: tuple[int, int] = (0, 1),
     ) -> None:
-        number, parts = part
-        has_shards = len(shards) >= parts  # of its own
-        self._shards = [*shards[number::parts]] if has_shards else [*shards]
-        self._own_sentences = slice(None) if has_shards else slice(number, None, parts)
+        number, self._parts = part
+        divided = len(shards) // self._parts * self._parts
+        whole = [(shard, slice(None)) for shard in shards[number : divided : self._parts]]
+        shared = [
+            (shard, slice((number + turn) % self._parts, None, self._parts))
+            for turn, shard in enumerate(shards[divided:])
+        ]
+        self._shards = whole + shared  # each with the stream's own sentences of it
         self._sequence_length, self._seed = sequence_length, seed
         self._direction, self._shuffle = direction, shuffle
         # The token that ends a sentence in this direction, and the one that starts it.
@@ -103,8 +107,10 @@ class Stream:
 
     def skip(self, epochs: float) -> None:
         """Skip as few sentences as have so large a part of the text's predictions."""
-        tokens = sum(len(np.load(shard, mmap_mode="r")) for shard in self._shards)
-        predictions = int(epochs * (tokens / (self._own_sentences.step or 1)))
+        tokens = sum(
+            len(np.load(path, mmap_mode="r")) / (own.step or 1) for path, own in self._shards
+        )
+        predictions = int(epochs * tokens)
         while predictions > 0:
             predictions -= len(next(self._sentences))
 
@@ -133,22 +139,22 @@ class Stream:
             order = self._order(len(self._shards), "shards", "sentences")
             is_empty = self._shard == self._sentence == 0
             while self._shard < len(order):
-                for sentence in self._read_shard(self._shards[order[self._shard]]):
+                for sentence in self._read_shard(*self._shards[order[self._shard]]):
                     is_empty = False
                     yield sentence
                 self._shard, self._sentence = self._shard + 1, 0
             if is_empty and self._epoch == 0:
                 raise ConfigError(
-                    f"micro_batches is {self._own_sentences.step}, more than the text has "
+                    f"micro_batches is {self._parts}, more than the text has "
                     "sentences for; each micro-batch reads its own"
                 )
             self._epoch, self._shard = self._epoch + 1, 0
 
-    def _read_shard(self, path: Path) -> Iterator[Ids]:
+    def _read_shard(self, path: Path, own_sentences: slice) -> Iterator[Ids]:
         ids = np.load(path, mmap_mode="r")
         ends = np.flatnonzero(ids == END) + 1
-        starts = np.concatenate([[0], ends[:-1]])[self._own_sentences]
-        ends = ends[self._own_sentences]
+        starts = np.concatenate([[0], ends[:-1]])[own_sentences]
+        ends = ends[own_sentences]
         order = self._order(len(ends), "sentences", salt=self._shard + 1)
         while self._sentence < len(order):
             index = order[self._sentence]
