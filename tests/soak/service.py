@@ -209,9 +209,12 @@ async def soak(service, url, *, seconds, every, clients, seed):
     work += [crowd.dawdle() for _ in range(8)] + [watch(service, every, killed, memory)]
     tasks = [asyncio.create_task(job) for job in work]
     done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
+    took = round(time.monotonic() - started)
+    pending = {*tasks}
+    while pending:  # before Python 3.12, wait_for may lose a cancellation
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=1)
     for task in done:
         task.result()  # a failure of this program
     quarter = max(1, len(memory) // 4)
@@ -219,7 +222,7 @@ async def soak(service, url, *, seconds, every, clients, seed):
     late = statistics.median(memory[-quarter:])
     times = sorted(crowd.seconds)
     return {
-        "seconds": round(time.monotonic() - started),
+        "seconds": took,
         "requests": sum(crowd.statuses.values()),
         "statuses": dict(sorted(crowd.statuses.items())),
         "lost": len(crowd.lost),
