@@ -178,7 +178,7 @@ PICTURES = {
     "page-search.png": ({"view": "search"}, {"color_scheme": "dark"}),
     "page-phone.png": (
         {"view": "contexts", "contexts-selected": "4"},
-        {"viewport": {"width": 390, "height": 1400}},
+        {"viewport": {"width": 390, "height": 844}},
     ),
 }
 
@@ -195,7 +195,7 @@ def take_pictures(launch, url: str, folder: Path) -> None:
         page.goto(f"{url}/#{urlencode(state)}")
         answered = page.locator("[role=tabpanel]:not([hidden])[aria-busy=false]")
         answered.wait_for(timeout=120_000)
-        page.screenshot(path=folder / name)
+        page.screenshot(path=folder / name, full_page=True)
         context.close()
     browser.close()
 

@@ -69,11 +69,14 @@ async function readPage() {
 // What answers requests: the model, the tokenizer and the search.
 async function loadModel({ files, tokenizer, index, info }, showProgress) {
   const total = files.model.bytes + files.wasm.bytes;
-  const show = (loaded) => showProgress(
-    Math.min(1, loaded / total),
-    loaded < total ? `Loading the model: ${megabytes(loaded)} of ${megabytes(total)} MB`
-      : "Starting the model …",
-  );
+  let shown = -1; // percent; more often than that, drawing takes longer than loading
+  const show = (loaded) => {
+    const percent = Math.min(100, Math.floor((100 * loaded) / total));
+    if (percent === shown) return;
+    shown = percent;
+    const progress = `Loading the model: ${megabytes(loaded)} of ${megabytes(total)} MB`;
+    showProgress(percent / 100, percent < 100 ? progress : "Starting the model …");
+  };
   show(0);
   // The worker reads this file again, from the cache; it cannot say how far it is.
   await read(files.wasm.path, (loaded) => show(Math.min(loaded, files.wasm.bytes)));
