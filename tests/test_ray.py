@@ -13,7 +13,8 @@ import pytest
 
 import elmokit
 from elmokit.bulk import embed_corpus, open_shards, row_vectors
-from elmokit.errors import InputError
+from elmokit.errors import InputError, OutputError
+from waiting import wait_until
 
 ray = pytest.importorskip("ray", reason="needs ray, which is not installed: elmokit[ray]")
 
@@ -84,9 +85,25 @@ def test_a_dataset_is_written_as_shards_and_goes_on(cluster, model, tmp_path):
     assert written.count() == 300
     assert_whole(tmp_path / "out", model)
     (tmp_path / "out" / "part-00000001.parquet").unlink()
-    other = ray.data.from_items([{"text": "not read again"}])
-    elmokit.ray.embed(other, tmp_path / "out", **options)
+    other = ray.data.from_items([{"text": "another"}])
+    with pytest.raises(InputError, match="300 rows with the columns text of another dataset; this"):
+        elmokit.ray.embed(other, tmp_path / "out", **options)
+    elmokit.ray.embed(dataset, tmp_path / "out", **options)
     assert_whole(tmp_path / "out", model)
+
+
+def test_a_folder_of_someone_else_is_left_alone(cluster, model, tmp_path):
+    (tmp_path / "out.input").mkdir()
+    (tmp_path / "out.input" / "precious.txt").touch()
+    dataset = ray.data.from_items([{"text": "a"}])
+    with pytest.raises(
+        OutputError, match=r"out\.input: holds precious.txt, but is to get the rows"
+    ):
+        elmokit.ray.embed(dataset, tmp_path / "out", model=model.source)
+    with pytest.raises(InputError, match="pooling is 'best', expected one of"):
+        elmokit.ray.embed(dataset, tmp_path / "new", model=model.source, pooling="best")
+    assert [*(tmp_path / "out.input").iterdir()] == [tmp_path / "out.input" / "precious.txt"]
+    assert not (tmp_path / "new.input").exists()
 
 
 def test_the_weights_are_mapped_into_an_actor(cluster, model):
@@ -132,7 +149,7 @@ def test_a_cluster_that_is_not_there_is_named(model, corpus, tmp_path, monkeypat
 
 def test_a_killed_actor_is_replaced(cluster, model, corpus, tmp_path):
     out = tmp_path / "out"
-    command = [sys.executable, "-c", KILL, out]
+    command = [sys.executable, "-c", KILL, out, str(os.getpid())]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as killer:
         embed_corpus(
             corpus, out, model=model.source, rows_per_shard=2,
@@ -156,8 +173,7 @@ def test_a_lost_node_is_done_without(model, corpus, tmp_path):
         ray.init(address=cluster.address, log_to_driver=False)
 
         def lose_node():
-            while len([*out.glob("part-*.parquet")]) < 5:
-                time.sleep(0.01)
+            wait_until(lambda: len([*out.glob("part-*.parquet")]) >= 5, seconds=300)
             cluster.remove_node(lost, allow_graceful=False)
 
         with ThreadPoolExecutor(1) as thread:
@@ -177,16 +193,25 @@ def test_a_lost_node_is_done_without(model, corpus, tmp_path):
 KILL = """
 import os, signal, sys, time
 from pathlib import Path
-out = Path(sys.argv[1])
+out, ancestor, end = Path(sys.argv[1]), int(sys.argv[2]), time.monotonic() + 300
+
+def descendants(pid):
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, path.read_text().split()):
+            yield child
+            yield from descendants(child)
+
 while len([*out.glob("part-*.parquet")]) < 3:
+    if time.monotonic() > end:
+        sys.exit("no shard was written")
     time.sleep(0.001)
-for path in Path("/proc").glob("[0-9]*/cmdline"):
+for pid in descendants(ancestor):
     try:
-        is_actor = path.read_text().startswith("ray::MapWorker")
+        is_actor = Path(f"/proc/{pid}/cmdline").read_text().startswith("ray::MapWorker")
     except OSError:
         continue
     if is_actor:
-        os.kill(int(path.parent.name), signal.SIGKILL)
+        os.kill(pid, signal.SIGKILL)
         print("killed at", len([*out.glob("part-*.parquet")]))
         break
 """
@@ -200,8 +225,10 @@ def test_the_command_goes_on_after_its_driver_was_killed(model, corpus, tmp_path
     ]  # fmt: skip
     environment = {**os.environ, "RAY_AUTH_MODE": "disabled"}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as driver:
+        end = time.monotonic() + 300
         while len([*out.glob("part-*.parquet")]) < 5:
             assert driver.poll() is None, driver.communicate()[1]
+            assert time.monotonic() < end
             time.sleep(0.01)
         driver.send_signal(signal.SIGKILL)
     there = len([*out.glob("part-*.parquet")])

@@ -97,7 +97,10 @@ __all__ = ["__version__", *_MODULE_OF]  # noqa: PLE0604
 
 def __getattr__(name: str) -> object:
     if name == "ray":  # so that elmokit.ray.embed is there without a further import
-        return import_module("elmokit.ray")
+        try:
+            return import_module("elmokit.ray")
+        except ValueError as error:  # the InputError that says what to install
+            raise AttributeError(str(error)) from error
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'elmokit' has no attribute {name!r}")
     return getattr(import_module(f"elmokit.{_MODULE_OF[name]}"), name)

@@ -9,6 +9,7 @@ all of them are busy. Which rows make a shard is decided before (elmokit.bulk), 
 is written twice is the same twice.
 """
 
+import json
 import logging
 import os
 import warnings
@@ -23,6 +24,7 @@ from elmokit.errors import (
     ElmokitError,
     FormatError,
     InputError,
+    NumericError,
     OutputError,
     needs_extra,
 )
@@ -36,7 +38,7 @@ with needs_extra("elmokit.ray needs Ray, which is not installed", "ray"):
 
 import torch
 
-from elmokit.bulk.corpus import TEXT, WORDS, open_filesystem
+from elmokit.bulk.corpus import TEXT, WORDS, absolute, extended, open_filesystem
 from elmokit.bulk.embed_corpus import ROWS_PER_SHARD, embed_corpus
 from elmokit.bulk.job import Job, ShardResult, ShardWriter
 from elmokit.bulk.table_encoder import TableEncoder, VectorSettings
@@ -51,8 +53,9 @@ __all__ = ["RayEngine", "embed"]
 _MAX_BLOCKS = 10_000
 _ROWS_PER_BATCH = 1024
 _STARTS_TRIED = 3
-_COMPLETE = ".complete"  # in a folder of input that was read to its end
-_ERRORS = {kind.__name__: kind for kind in (ConfigError, FormatError, InputError, OutputError)}
+_MARK = ".elmokit.json"  # in the folder of a dataset's rows
+_KINDS = ConfigError, FormatError, InputError, NumericError, OutputError
+_ERRORS: dict[str, type[ElmokitError]] = {kind.__name__: kind for kind in _KINDS}
 
 
 def embed(
@@ -73,9 +76,10 @@ def embed(
 
     Without `output`, nothing is computed yet: the result is a lazy Dataset, whose blocks stream
     through the actors. With it, the vectors are written as `elmokit.bulk.embed_corpus` writes them,
-    and the result reads them. The rows of the dataset are first written to a folder beside
-    `output`, so that they stay the same, in one order, whatever is killed: called again, this goes
-    on with them, and each of them is in one shard. Both folders must be seen by all nodes.
+    and the result reads them. The rows of the dataset are first written to the folder
+    `output`.input, so that they stay the same, in one order, whatever is killed: called again with
+    a dataset of these columns and as many rows, this goes on with them, and each of them is in one
+    shard. Both folders must be seen by all nodes.
 
     Example:
         texts = ray.data.from_items([{"text": "A cat ."}, {"text": "A dog ."}])
@@ -84,17 +88,17 @@ def embed(
     options = model if isinstance(model, LoadOptions) else LoadOptions(model)
     settings = VectorSettings(layers, pooling, dtype, tokenizer)
     engine = RayEngine(workers=workers)
+    schema = _arrow_schema(dataset)
+    chosen = column or next((name for name in (TEXT, WORDS) if name in schema.names), TEXT)
+    if chosen not in schema.names:
+        raise InputError(
+            f"the dataset has no column {chosen!r}, expected {', '.join(schema.names)}; name the "
+            "column of the text (column=)"
+        )
+    options = replace(options, threads=options.threads or 1)
+    embedder = replace(options, device="cpu").load()
+    TableEncoder(embedder, settings, chosen).fields(schema)  # refuses what there is not
     if output is None:
-        schema = _arrow_schema(dataset)
-        chosen = column or next((c for c in (TEXT, WORDS) if c in schema.names), TEXT)
-        if chosen not in schema.names:
-            raise InputError(
-                f"the dataset has no column {chosen!r}, expected {', '.join(schema.names)}; name "
-                "the column of the text (column=)"
-            )
-        options = replace(options, threads=options.threads or 1)
-        embedder = options.load()
-        TableEncoder(embedder, settings, chosen).fields(schema)  # refuses what there is not
         encoded: Dataset = dataset.map_batches(
             _EncodingActor,
             fn_constructor_args=(_SharedModel.of(embedder), options, settings, chosen),
@@ -103,14 +107,14 @@ def embed(
             **engine.actors(options),
         )
         return encoded
-    target = os.fspath(output).rstrip("/")
-    rows = f"{target}.input"
-    _write_rows(dataset, rows)
+    target = absolute(os.fspath(output))
+    rows = extended(target, ".input")
+    _write_rows(dataset, schema, rows)
     embed_corpus(
-        [rows],
+        rows,
         target,
         model=options,
-        column=column,
+        column=chosen,
         layers=layers,
         pooling=pooling,
         dtype=dtype,
@@ -134,18 +138,44 @@ def _arrow_type(kind: Any) -> pa.DataType:
     return kind if isinstance(kind, pa.DataType) else pa.string()
 
 
-def _write_rows(dataset: Dataset, folder: str) -> None:
-    """Write the rows as Parquet, in the dataset's order; what a killed process left is replaced."""
+def _write_rows(dataset: Dataset, schema: pa.Schema, folder: str) -> None:
+    """Write the rows as Parquet, in the dataset's order, unless they are there.
+
+    A mark in the folder says that it is ours, and when it is complete how many rows it has. What a
+    killed process left without that is written again.
+    """
     filesystem, path = open_filesystem(folder)
-    marker = f"{path}/{_COMPLETE}"
-    if filesystem.get_file_info([marker])[0].type == pafs.FileType.File:
-        return
-    if filesystem.get_file_info([path])[0].type == pafs.FileType.Directory:
+    mark = f"{path}/{_MARK}"
+    columns = {name: str(kind) for name, kind in zip(schema.names, schema.types, strict=True)}
+    if filesystem.get_file_info([mark])[0].type == pafs.FileType.File:
+        with filesystem.open_input_file(mark) as file:
+            stored = json.loads(file.read())
+        if stored["rows"] is not None:
+            rows = dataset.count()
+            if (stored["columns"], stored["rows"]) != (columns, rows):
+                raise InputError(
+                    f"{folder}: has {stored['rows']:,} rows with the columns "
+                    f"{', '.join(stored['columns'])} of another dataset; this one has {rows:,} "
+                    f"with {', '.join(columns)}: name another output"
+                )
+            return
         filesystem.delete_dir(path)
+    elif others := filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
+        raise OutputError(
+            f"{folder}: holds {others[0].base_name}, but is to get the rows of the dataset; remove "
+            "the folder, or name another output"
+        )
     filesystem.create_dir(path, recursive=True)
+    _write_mark(filesystem, mark, {"columns": columns, "rows": None})
     dataset.write_parquet(folder)
-    with filesystem.open_output_stream(marker) as file:
-        file.write(b"")
+    rows = ray.data.read_parquet(folder).count()
+    _write_mark(filesystem, mark, {"columns": columns, "rows": rows})
+
+
+def _write_mark(filesystem: pafs.FileSystem, mark: str, values: dict[str, Any]) -> None:
+    with filesystem.open_output_stream(f"{mark}.new") as file:
+        file.write(json.dumps(values).encode())
+    filesystem.move(f"{mark}.new", mark)
 
 
 @dataclass(frozen=True)
@@ -207,15 +237,27 @@ class RayEngine:
     @contextmanager
     def opened(self) -> Iterator[None]:
         """In the cluster; one that is joined or started here is left at the end."""
-        logging.getLogger("ray.data").setLevel(logging.WARNING)
-        if ray.is_initialized():
-            yield
-            return
-        self._join()
+        log = logging.getLogger("ray.data")
+        level = log.level
+        log.setLevel(logging.WARNING)
+        is_member = ray.is_initialized()
+        if not is_member:
+            self._join()
         try:
+            self._check_address()
             yield
         finally:
-            ray.shutdown()
+            log.setLevel(level)
+            if not is_member:
+                ray.shutdown()
+
+    def _check_address(self) -> None:
+        joined = ray.get_runtime_context().gcs_address
+        if self.address not in (None, "auto", joined):
+            raise InputError(
+                f"cluster {self.address!r}: this process has joined {joined!r}; leave it first "
+                "(ray.shutdown()), or leave the address out"
+            )
 
     def _join(self) -> None:
         quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
@@ -310,6 +352,6 @@ def _catch_errors(function: Callable[[Any], Any], item: Any) -> Any:
 
 
 def _raise_error(result: Any) -> Any:
-    if isinstance(result, dict) and "error" in result:
+    if isinstance(result, dict) and result.get("error") is not None:
         raise _ERRORS.get(result["error"], InputError)(result["message"])
     return result

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from elmokit.bulk.corpus import Corpus, CorpusReader, find_sources
+from elmokit.bulk.corpus import Corpus, CorpusReader, extended, find_sources
 from elmokit.errors import FormatError, InputError
 
 TEXTS = [f"row {number} ." for number in range(10_000)]
@@ -121,10 +121,18 @@ def test_a_file_without_rows_has_none(tmp_path):
         ("a.jsonl", b'{"text": "a"}\n{"x": 1}\n', "a.jsonl, row 2: has no value in column 'text'"),
         ("a.jsonl", b'{"text": "a"}\n{"text": null}\n', "row 2: has no value in column 'text'"),
         ("a.jsonl", b'{"words": ["a", null]}\n', "row 1: has no value in column 'words'"),
-        ("a.jsonl", b'{"text": "a"}\n{"text": 1}\n', "a.jsonl: cannot be a table"),
+        (
+            "a.jsonl",
+            b'{"text": "a"}\n{"text": 1}\n',
+            "a.jsonl, row 2, column 'text': cannot be in a table",
+        ),
         ("a.jsonl", b'{"text": 1}\n', "column 'text' is of type int64, expected text or lists"),
         ("a.jsonl", b'{"body": "a"}\n', "has no column 'text' or 'words', expected body"),
-        ("a.jsonl", b'{"text": "\\ud800"}\n', "a.jsonl: cannot be a table .*surrogates"),
+        (
+            "a.jsonl",
+            b'{"text": "\\ud800"}\n',
+            "row 1, column 'text': cannot be .*surrogates",
+        ),
         ("a.csv", b"text,n\na,1\nb\n", "a.csv, line 3: has 1 values, expected 2 .text, n."),
         ("a.csv", b"text,text\na,1\n", "its first line is 'text,text', expected the names"),
         ("a.csv", b'text\n"a\n', "a.csv, line 2: not CSV .unexpected end of data"),
@@ -146,7 +154,7 @@ def test_inputs_that_cannot_be_used_are_refused(tmp_path):
         ("nowhere://x/y",): "nowhere://x/y: cannot be opened",
         (f"file://{tmp_path}/none",): "none: no file there",
         (str(tmp_path / "a.txt"),) * 2: "a.txt: named twice",
-        (): "no input is named",
+        (): "no input is there",
     }.items():
         with pytest.raises(InputError, match=message):
             scan(*names)
@@ -155,6 +163,39 @@ def test_inputs_that_cannot_be_used_are_refused(tmp_path):
         scan(tmp_path)
     with pytest.raises(InputError, match="has no column 'body', expected text; name the column"):
         scan(tmp_path / "a.txt", column="body")
+
+
+def test_numbers_that_would_change_are_refused_at_the_start(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "n": 1}\n{"text": "b", "n": 9007199254740993}')
+    (tmp_path / "b.jsonl").write_text('{"text": "c", "n": 1.5}')
+    assert scan(tmp_path / "a.jsonl").rows == 2
+    with pytest.raises(InputError, match=r"a\.jsonl, row 2: column 'n' has a whole number beyond"):
+        scan(tmp_path)
+    with pytest.raises(InputError, match=r"a\.jsonl, row 2: column 'n' has a whole number beyond"):
+        scan(tmp_path / "b.jsonl", tmp_path / "a.jsonl")
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "n": 9007199254740992}')
+    assert read(scan(tmp_path))["n"].to_pylist() == [2.0**53, 1.5]
+    pq.write_table(pa.table({"text": ["a"], "n": [1]}), tmp_path / "c.parquet")
+    with pytest.raises(InputError, match=r"c\.parquet: column 'n' is of type int64, but of type"):
+        scan(tmp_path)
+
+
+def test_marks_and_what_is_in_the_output_are_no_input(tmp_path):
+    for name in ("a.txt", "_SUCCESS", "_logs/1.txt", ".hidden", "out/part.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text\n")
+    (tmp_path / "empty.csv").write_text("other\n")
+    for folder in (str(tmp_path), f"file://{tmp_path}"):
+        sources = find_sources([folder], output=f"{folder}/out")
+        assert [source.name for source in sources] == [f"{folder}/a.txt", f"{folder}/empty.csv"]
+    corpus = Corpus.scan(sources, rows_per_shard=10)
+    assert corpus.schema.names == ["text"]  # a file without rows adds no column
+
+
+def test_addresses_are_extended_before_their_query():
+    assert extended("s3://bucket/v?region=x", "/part") == "s3://bucket/v/part?region=x"
+    assert extended("s3://bucket/v/", ".input") == "s3://bucket/v.input"
+    assert extended("folder/", "/part") == "folder/part"
 
 
 def test_a_file_that_shrinks_while_it_is_embedded_is_named(tmp_path):
@@ -168,6 +209,6 @@ def test_a_file_that_shrinks_while_it_is_embedded_is_named(tmp_path):
 def test_a_corpus_is_known_again_by_sizes_and_times(tmp_path):
     path = write_rows(tmp_path / "a.txt", TEXTS[:9])
     corpus = scan(path)
-    assert corpus.unless_changed(find_sources([str(path)])) is corpus
+    assert corpus.unless_changed(find_sources([str(path)])) == corpus
     path.write_text("changed\n")
     assert corpus.unless_changed(find_sources([str(path)])) is None

@@ -1,6 +1,7 @@
 import importlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 import elmokit
 from elmokit.bulk import embed_corpus, open_shards, row_vectors
+from elmokit.bulk.local_engine import LocalEngine
 from elmokit.errors import FormatError, InputError, OutputError
 from elmokit.file_embedding import embed_file
 from elmokit.pooling import POOLINGS
@@ -117,6 +119,26 @@ def test_an_output_and_an_input_may_be_addresses(model, corpus, tmp_path):
     assert_vectors(contents(tmp_path / "out"), [a[0] for a in model.embed(WORDS, layers="top")])
 
 
+def test_a_folder_may_hold_its_own_output(model, corpus):
+    folder = corpus.parent
+    for _ in range(2):
+        assert embed_corpus(folder, folder / "out", model=model.source, workers=1) == 400
+
+
+def test_a_job_is_the_same_in_another_folder(model, corpus, monkeypatch, tmp_path):
+    class Elsewhere(LocalEngine):
+        def run(self, job, embedder, shards):
+            monkeypatch.chdir("/")
+            return super().run(pickle.loads(pickle.dumps(job)), embedder, shards)
+
+    monkeypatch.chdir(tmp_path)
+    options = elmokit.LoadOptions(model.source)
+    engine = Elsewhere(1, options=options)
+    embed_corpus(corpus.name, "out", model=options, engine=engine)
+    assert_vectors(contents(tmp_path / "out"), model.embed(WORDS))
+    assert '"name": "corpus.txt"' in (tmp_path / "out" / "manifest.json").read_text()
+
+
 def test_a_corpus_without_rows_gives_no_shards(model, tmp_path):
     (tmp_path / "empty.txt").touch()
     assert embed_corpus(tmp_path / "empty.txt", tmp_path / "out", model=model.source) == 0
@@ -146,9 +168,11 @@ def workers_of(pid):
     except FileNotFoundError:
         return []
 
+end = time.monotonic() + 120
+
 def wait_for(shards, pid):
     while len(ShardFolder(out).shards()) < shards if os.path.isdir(out) else True:
-        if os.waitpid(pid, os.WNOHANG)[0]:
+        if time.monotonic() > end or os.waitpid(pid, os.WNOHANG)[0]:
             sys.exit("ended too early")
         time.sleep(0.001)
 
@@ -158,6 +182,8 @@ first = workers_of(parent)
 os.kill(first[0], signal.SIGKILL)
 # Both workers are replaced: the pool that lost one of them ends.
 while not workers_of(parent) or {*first} & {*workers_of(parent)}:
+    if time.monotonic() > end or os.waitpid(parent, os.WNOHANG)[0]:
+        sys.exit("the workers were not replaced")
     time.sleep(0.001)
 wait_for(len(ShardFolder(out).shards()) + 1, parent)
 os.kill(parent, signal.SIGKILL)
@@ -252,7 +278,10 @@ def test_what_cannot_be_used_is_refused(model, corpus, tmp_path):
     with pytest.raises(OutputError, match=r"corpus\.txt: is a file; name a folder"):
         embed_corpus(corpus, corpus, **options)
     (foreign / "manifest.json").write_text("{}")
-    with pytest.raises(FormatError, match=r"manifest\.json: not a manifest of vectors"):
+    with pytest.raises(InputError, match=r"manifest\.json: is not one of elmokit vectors; name an"):
+        embed_corpus(corpus, foreign, **options)
+    (foreign / "manifest.json").write_text('{"format": "elmokit vectors", "version": 1}')
+    with pytest.raises(FormatError, match=r"manifest\.json: not a manifest of vectors, or a damag"):
         embed_corpus(corpus, foreign, **options)
     with pytest.raises(InputError, match=r"none: has no manifest\.json"):
         open_shards(tmp_path / "none")

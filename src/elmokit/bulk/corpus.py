@@ -5,15 +5,17 @@ import hashlib
 import io
 import json
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
@@ -32,15 +34,20 @@ _FORMATS: dict[str, Format] = {
 }  # fmt: skip
 _PACKED = {".gz", ".xz", ".zst"}
 _ROWS_PER_TABLE = 4096
+_LARGEST_EXACT = 2**53  # of whole numbers that are floating point numbers, too
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file before it is read: its path or address, and what its file system says of it."""
+    """A file before it is read: its name as given, and what its file system says of it.
+
+    `path` is where it is, for a process in any folder.
+    """
 
     name: str
     size: int | None
     modified: int | None  # nanoseconds
+    path: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True)
@@ -87,26 +94,28 @@ class Corpus:
         """
         names = (TEXT, WORDS) if column is None else (column,)
         scanned = [*map(_Scan(names), sources)]
-        schema = scanned[0].schema
-        for part in scanned[1:]:
+        with_rows = [part for part in scanned if part.file.rows] or scanned
+        schema = with_rows[0].schema
+        for part in with_rows[1:]:
             try:
                 schema = pa.unify_schemas([schema, part.schema], promote_options="permissive")
             except pa.ArrowException as error:
                 raise InputError(
-                    f"{part.file.name}: its columns do not fit those of {scanned[0].file.name} "
+                    f"{part.file.name}: its columns do not fit those of {with_rows[0].file.name} "
                     f"({_one_line(error)}); embed them into different folders"
                 ) from None
         chosen = next((name for name in names if name in schema.names), None)
         if chosen is None:
             expected = ", ".join(schema.names) or "one"
             raise InputError(
-                f"{scanned[0].file.name}: has no column {' or '.join(_quoted(names))}, expected "
+                f"{with_rows[0].file.name}: has no column {' or '.join(_quoted(names))}, expected "
                 f"{expected}; name the column of the text (column=, --column)"
             )
         check_column(schema.field(chosen))
-        for part in scanned:
+        for part in with_rows:
+            part.check_numbers(schema)
             row = part.missing.get(chosen) if chosen in part.schema.names else 0
-            if row is not None and row < part.file.rows:
+            if row is not None:
                 raise InputError(
                     f"{part.file.name}, row {row + 1}: has no value in column {chosen!r}; fill in "
                     "an empty one, or drop the row"
@@ -116,8 +125,10 @@ class Corpus:
     def unless_changed(self, sources: Sequence[Source]) -> "Corpus | None":
         """The corpus, if the files have the sizes and times that they had when it was scanned."""
         times_known = all(source.modified is not None for source in sources)
-        same = [file.source for file in self.files] == [*sources]
-        return self if same and times_known else None
+        if not times_known or [file.source for file in self.files] != [*sources]:
+            return None
+        pairs = zip(self.files, sources, strict=True)
+        return replace(self, files=tuple(replace(file, source=source) for file, source in pairs))
 
     @property
     def rows(self) -> int:
@@ -205,7 +216,7 @@ class CorpusReader:
 
     def _read_file(self, file: CorpusFile, start: int, stop: int) -> Iterator[pa.Table]:
         if _format_of(file.name) == "parquet":
-            yield from _read_parquet(file.name, start, stop)
+            yield from _read_parquet(file.source, start, stop)
             return
         stopped_file, position, rows = self._stopped or (None, 0, iter(()))
         self._stopped = None
@@ -213,20 +224,23 @@ class CorpusReader:
             if stopped_file != file or position > start or (position < start and file.offsets):
                 entry = start // _ROWS_PER_TABLE if file.offsets else 0
                 position = entry * _ROWS_PER_TABLE
-                rows = _read_rows(file.name, file.offsets[entry] if file.offsets else 0)
+                rows = _read_rows(file.source, file.offsets[entry] if file.offsets else 0)
             for _ in islice(rows, start - position):
                 pass
             while start < stop:
                 listed = [*islice(rows, min(_ROWS_PER_TABLE, stop - start))]
                 if not listed:
                     return
+                yield _table_of(listed, file.name, start, self._corpus.schema)
                 start += len(listed)
-                yield _table_of(listed, file.name, self._corpus.schema)
         self._stopped = file, stop, rows
 
 
-def find_sources(names: Iterable[str]) -> list[Source]:
-    """The files for files, folders and globs here, and for addresses such as s3://bucket/folder."""
+def find_sources(names: Iterable[str], *, output: str | None = None) -> list[Source]:
+    """The files for files, folders and globs here, and for addresses such as s3://bucket/folder.
+
+    In folders, names that begin with "." or "_" are left out, and so is what is in `output`.
+    """
     sources: list[Source] = []
     for name in names:
         if name == STDIN:
@@ -237,32 +251,59 @@ def find_sources(names: Iterable[str]) -> list[Source]:
         if "://" in name:
             sources += _find_remote(name)
         else:
-            sources += (Source(f.path, f.size, f.modified) for f in find_files([name]))
+            start = len(name) if os.path.isdir(name) else None
+            sources += (
+                Source(file.path, file.size, file.modified, os.path.abspath(file.path))
+                for file in find_files([name])
+                if start is None or not _is_hidden(file.path[start:])
+            )
+    if output is not None:
+        inside = absolute(output).partition("?")[0].rstrip("/") + "/"
+        sources = [source for source in sources if not source.path.startswith(inside)]
     if not sources:
-        raise InputError("no input is named; name files, folders, globs or addresses")
-    if len({source.name for source in sources}) < len(sources):
-        names_seen = [source.name for source in sources]
-        twice = next(name for name in names_seen if names_seen.count(name) > 1)
-        raise InputError(f"{twice}: named twice; name it once")
+        raise InputError("no input is there; name files, folders, globs or addresses")
+    seen = set[str]()
+    for source in sources:
+        if source.path in seen:
+            raise InputError(f"{source.name}: named twice; name it once")
+        seen.add(source.path)
     return sources
+
+
+def _is_hidden(path: str) -> bool:
+    """Whether a part of a path is a name of hidden files, or of marks such as _SUCCESS."""
+    return any(part.startswith((".", "_")) for part in path.split("/"))
 
 
 def _find_remote(address: str) -> list[Source]:
     filesystem, path = open_filesystem(address)
-    base, mark, query = address.partition("?")
-    base, path = base.rstrip("/"), path.rstrip("/")
+    path = path.rstrip("/")
     found = filesystem.get_file_info([path])
     if found[0].type == pafs.FileType.Directory:
         inner = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
         found = sorted(inner, key=lambda info: str(info.path))
-    sources = [
-        Source(base + info.path[len(path) :] + mark + query, info.size, info.mtime_ns)
-        for info in found
-        if info.type == pafs.FileType.File and "/." not in info.path[len(path) :]
-    ]
+    sources = []
+    for info in found:
+        rest = info.path[len(path) :]
+        if info.type == pafs.FileType.File and not _is_hidden(rest):
+            name = extended(address, rest)
+            sources.append(Source(name, info.size, info.mtime_ns, name))
     if not sources:
         raise InputError(f"{address}: no file there; name a file or a folder")
     return sources
+
+
+def absolute(location: str) -> str:
+    """A path for processes in any folder; an address is one."""
+    return location if "://" in location else os.path.abspath(location)
+
+
+def extended(location: str, more: str) -> str:
+    """A path or address with more at its end, which in an address is before the query."""
+    if "://" not in location:
+        return location.rstrip("/") + more
+    base, mark, query = location.partition("?")
+    return base.rstrip("/") + more + mark + query
 
 
 def open_filesystem(address: str) -> tuple[pafs.FileSystem, str]:
@@ -279,11 +320,11 @@ def open_filesystem(address: str) -> tuple[pafs.FileSystem, str]:
     return filesystem, path
 
 
-def _open(name: str) -> Any:
+def _open(source: Source) -> Any:
     """A file for reading, here or far away."""
-    if "://" not in name:
-        return open(name, "rb")
-    filesystem, path = open_filesystem(name)
+    if "://" not in source.path:
+        return open(source.path, "rb")
+    filesystem, path = open_filesystem(source.path)
     return filesystem.open_input_file(path)
 
 
@@ -297,11 +338,34 @@ def _format_of(name: str) -> Format:
 
 @dataclass(frozen=True)
 class _Scanned:
-    """A file, its columns, and of each column of interest the first row that has no value."""
+    """A file, its columns, and rows that may be wrong, by the names of columns.
+
+    `missing` are the first ones without a value, `large` those with a whole number that a floating
+    point number cannot be.
+    """
 
     file: CorpusFile
     schema: pa.Schema
     missing: dict[str, int]
+    large: dict[str, int]
+
+    def check_numbers(self, schema: pa.Schema) -> None:
+        """Refuse whole numbers that would change in a column of floating point numbers."""
+        for name in self.schema.names:
+            if not pa.types.is_floating(schema.field(name).type):
+                continue
+            if name in self.large:
+                raise InputError(
+                    f"{self.file.name}, row {self.large[name] + 1}: column {name!r} has a whole "
+                    "number beyond 2^53, and fractions elsewhere; make them text"
+                )
+            if _format_of(self.file.name) == "parquet" and pa.types.is_integer(
+                self.schema.field(name).type
+            ):
+                raise InputError(
+                    f"{self.file.name}: column {name!r} is of type {self.schema.field(name).type}, "
+                    f"but of type {schema.field(name).type} elsewhere; give it one type"
+                )
 
 
 @dataclass(frozen=True)
@@ -315,29 +379,34 @@ class _Scan:
         schema: pa.Schema | None = None
         offsets: list[int] = []
         missing: dict[str, int] = {}
+        large: dict[str, int] = {}
         is_parquet = _format_of(name) == "parquet"
-        with _explaining_errors(name), _HashedFile(name) as file, _buffered(file) as bytes_read:
+        with _explaining_errors(name), _HashedFile(_open(source)) as file, _buffered(file) as start:
             if is_parquet:
-                tables = self._parquet(name)
+                tables = self._parquet(source)
             else:
-                tables = _tables_with_offsets(bytes_read, name, offsets)
+                tables = _tables_with_offsets(start, name, offsets)
             for table in tables:
                 schema = table.schema if schema is None else _unify(schema, table, name, rows)
                 for column in self.columns:
                     row = _first_missing(table, column)
                     if row is not None:
                         missing.setdefault(column, rows + row)
+                for column in table.column_names:
+                    row = None if column in large else _first_large(table[column])
+                    if row is not None:
+                        large[column] = rows + row
                 rows += len(table)
             digest = file.digest()
         if is_parquet:
-            with _open(name) as opened, _explaining_errors(name):
+            with _open(source) as opened, _explaining_errors(name):
                 schema = pq.read_schema(opened)
         assert schema is not None  # the first table may be empty, but there is one
         scanned = CorpusFile(source, digest, rows, tuple(offsets))
-        return _Scanned(scanned, schema.remove_metadata(), missing)
+        return _Scanned(scanned, schema.remove_metadata(), missing, large)
 
-    def _parquet(self, name: str) -> Iterator[pa.Table]:
-        with _open(name) as opened:
+    def _parquet(self, source: Source) -> Iterator[pa.Table]:
+        with _open(source) as opened:
             file = pq.ParquetFile(opened)
             columns = [column for column in self.columns if column in file.schema_arrow.names]
             for batch in file.iter_batches(_ROWS_PER_TABLE, columns=columns):
@@ -373,12 +442,22 @@ def _first_missing(table: pa.Table, column: str) -> int | None:
     )
 
 
-class _HashedFile(io.RawIOBase):
-    """A file whose hash is computed from the bytes that are read."""
+def _first_large(values: pa.ChunkedArray) -> int | None:
+    """The first row with a whole number that a floating point number cannot be."""
+    if not pa.types.is_integer(values.type) or not len(values):
+        return None
+    bounds = pc.min_max(values).as_py()
+    if bounds["min"] is None or max(-bounds["min"], bounds["max"]) <= _LARGEST_EXACT:
+        return None
+    listed = values.to_pylist()
+    return next(n for n, v in enumerate(listed) if v is not None and abs(v) > _LARGEST_EXACT)
 
-    def __init__(self, name: str) -> None:
-        self._file = _open(name)
-        self._hash = hashlib.sha256()
+
+class _RawFile(io.RawIOBase):
+    """A file of Python or of pyarrow, for `io.BufferedReader`."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
 
     def close(self) -> None:
         self._file.close()
@@ -388,15 +467,31 @@ class _HashedFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        block = self._file.read(len(buffer))
+        block = self._read(len(buffer))
         buffer[: len(block)] = block
-        self._hash.update(block)
         return len(block)
+
+    def _read(self, size: int) -> bytes:
+        block: bytes = self._file.read(size)
+        return block
+
+
+class _HashedFile(_RawFile):
+    """A file whose hash is computed from the bytes that are read."""
+
+    def __init__(self, file: Any) -> None:
+        super().__init__(file)
+        self._hash = hashlib.sha256()
+
+    def _read(self, size: int) -> bytes:
+        block = super()._read(size)
+        self._hash.update(block)
+        return block
 
     def digest(self) -> str:
         """The hash of the whole file; what was not read is read now."""
-        while block := self._file.read(2**20):
-            self._hash.update(block)
+        while self._read(2**20):
+            pass
         return self._hash.hexdigest()
 
 
@@ -409,49 +504,36 @@ def _tables_with_offsets(
     """
     contents = decompressed(name, file)
     rows = _Rows(contents, name)
-    first = True
+    first = 0
     while True:
         offset = rows.offset
         listed = [*islice(rows, _ROWS_PER_TABLE)]
-        if not listed and not first:
+        if not listed and first:
             return
-        first = False
         if contents is file and listed:
             offsets.append(offset)
-        yield _table_of(listed, name, rows.schema)
+        yield _table_of(listed, name, first, rows.schema)
+        if not listed:
+            return
+        first += len(listed)
 
 
-def _read_rows(name: str, offset: int) -> Iterator[Any]:
+def _read_rows(source: Source, offset: int) -> Iterator[Any]:
     """The rows of a file from an offset on, which is 0 or one that a scan has found."""
     header: list[str] = []
-    if offset and _format_of(name) == "csv":
-        with _open(name) as file:
-            header = _Rows(_buffered(_Raw(file)), name).header
-    with _open(name) as file:
-        if offset:
-            file.seek(offset)
-        buffered = _buffered(_Raw(file))
-        contents = buffered if offset else decompressed(name, buffered)
-        yield from _Rows(contents, name, offset, header)
+    if offset and _format_of(source.name) == "csv":
+        with _buffered(_RawFile(_open(source))) as file:
+            header = _Rows(file, source.name).header
+    opened = _open(source)
+    if offset:
+        opened.seek(offset)
+    with _buffered(_RawFile(opened)) as file:
+        contents = file if offset else decompressed(source.name, file)
+        yield from _Rows(contents, source.name, offset, header)
 
 
 def _buffered(file: io.RawIOBase) -> io.BufferedReader:
     return io.BufferedReader(file, 2**20)
-
-
-class _Raw(io.RawIOBase):
-    """A file of Python or of pyarrow, for `io.BufferedReader`."""
-
-    def __init__(self, file: Any) -> None:
-        self._file = file
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        block = self._file.read(len(buffer))
-        buffer[: len(block)] = block
-        return len(block)
 
 
 class _Rows:
@@ -547,23 +629,53 @@ class _Rows:
             ) from None
 
 
-def _table_of(rows: list[Any], name: str, schema: pa.Schema | None) -> pa.Table:
-    """A table of strings of text, or of dictionaries, whose columns are found without a schema."""
+def _table_of(rows: list[Any], name: str, first: int, schema: pa.Schema | None) -> pa.Table:
+    """A table of strings of text, or of dictionaries, whose columns are found without a schema.
+
+    `first` is the number of its first row.
+    """
     if _format_of(name) == "text":
         return pa.table({TEXT: pa.array(rows, pa.string())})
     try:
         kind = None if schema is None else pa.struct([*schema])
         return pa.Table.from_struct_array(pa.array(rows, kind or (None if rows else pa.struct([]))))
-    except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError) as error:
+    except _NOT_A_COLUMN as error:
+        column, row = _find_problem(rows)
+        where = f"row {first + row + 1}, column {column!r}" if column else f"row {first + 1} on"
         raise InputError(
-            f"{name}: cannot be a table ({_one_line(error)}); expected values of one type in each "
-            "column"
+            f"{name}, {where}: cannot be in a table ({_one_line(error)}); expected values of one "
+            "type in each column"
         ) from None
 
 
-def _read_parquet(name: str, start: int, stop: int) -> Iterator[pa.Table]:
+_NOT_A_COLUMN = pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError
+
+
+def _find_problem(rows: list[dict[str, Any]]) -> tuple[str | None, int]:
+    """The column whose values cannot be in one, and the first row with which they cannot."""
+    for column in dict.fromkeys(key for row in rows for key in row):
+        values = [row.get(column) for row in rows]
+        if _is_column(values):
+            continue
+        good, bad = 0, len(values)  # the first so many are a column, or not
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            good, bad = (middle, bad) if _is_column(values[:middle]) else (good, middle)
+        return column, bad - 1
+    return None, 0
+
+
+def _is_column(values: list[Any]) -> bool:
+    try:
+        pa.array(values)
+    except _NOT_A_COLUMN:
+        return False
+    return True
+
+
+def _read_parquet(source: Source, start: int, stop: int) -> Iterator[pa.Table]:
     """Rows of a Parquet file; row groups without any of them are not read."""
-    with _explaining_errors(name), _open(name) as opened:
+    with _explaining_errors(source.name), _open(source) as opened:
         file = pq.ParquetFile(opened)
         groups: list[int] = []
         first = skipped = 0
@@ -590,16 +702,16 @@ def _conform(table: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
     if table.schema.equals(schema):
         return table
     columns = []
-    for field in schema:
-        if field.name not in table.column_names:
-            columns.append(pa.nulls(len(table), field.type))
+    for wanted in schema:
+        if wanted.name not in table.column_names:
+            columns.append(pa.nulls(len(table), wanted.type))
             continue
         try:
-            columns.append(table[field.name].cast(field.type))
+            columns.append(table[wanted.name].cast(wanted.type))
         except pa.ArrowException as error:
             raise InputError(
-                f"{name}, column {field.name!r}: is not of type {field.type} ({_one_line(error)}); "
-                "leave the file as it is until it is embedded"
+                f"{name}, column {wanted.name!r}: is not of type {wanted.type} "
+                f"({_one_line(error)}); leave the file as it is until it is embedded"
             ) from None
     return pa.Table.from_arrays(columns, schema=schema)
 

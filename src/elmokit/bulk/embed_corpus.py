@@ -40,7 +40,8 @@ def embed_corpus(
     `inputs` are files, folders, globs or addresses of text (a row on each line), JSON Lines, CSV or
     Parquet; `column` holds texts or lists of words, "text" or "words" by default. The shards have
     the input's columns, `id` (the row's number, unless there is such a column), and those that
-    TableEncoder describes. `model` is what `load` takes, or LoadOptions.
+    TableEncoder describes. What is in the output is no input. `model` is what `load` takes, or
+    LoadOptions.
 
     `workers` processes compute here, by default one per CPU; or an `engine` does, such as
     `elmokit.ray.RayEngine`. Killed and called again, this goes on: a shard is complete or not
@@ -58,9 +59,9 @@ def embed_corpus(
     if not engine.one_process:
         options = replace(options, threads=options.threads or 1)
     names = [inputs] if isinstance(inputs, str | Path) else inputs
-    sources = find_sources([os.fspath(name) for name in names])
     settings = VectorSettings(layers, pooling, dtype, tokenizer)
     folder = ShardFolder(os.fspath(output))
+    sources = find_sources([os.fspath(name) for name in names], output=folder.location)
     # Where others compute, this process needs the model to tell which it is, and to share it.
     embedder = (options if engine.one_process else replace(options, device="cpu")).load()
     with folder.open(), engine.opened():

@@ -13,13 +13,21 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from elmokit.atomic import DirectoryLock, check_manifest, rename_atomically
-from elmokit.bulk.corpus import Corpus, CorpusFile, Source, open_filesystem
+from elmokit.bulk.corpus import (
+    Corpus,
+    CorpusFile,
+    Source,
+    absolute,
+    extended,
+    open_filesystem,
+)
 from elmokit.bulk.table_encoder import SHAPE, VECTORS
 from elmokit.errors import FormatError, InputError, OutputError
 
 MANIFEST = "manifest.json"
 _FORMAT = "elmokit vectors"
 _UNFINISHED = ".unfinished"
+_DAMAGED = ValueError, TypeError, LookupError, AttributeError, RecursionError, OSError
 
 
 class ShardFolder:
@@ -30,13 +38,14 @@ class ShardFolder:
     is the same as if it were written once.
     """
 
-    def __init__(self, location: str) -> None:
-        self.location = location
+    def __init__(self, location: str, path: str | None = None) -> None:
+        self.location = location  # as it was named
+        self._path = path or absolute(location)
         self._lock: DirectoryLock | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy in another process does not hold the lock."""
-        return ShardFolder, (self.location,)
+        """A copy in another process, in any folder, does not hold the lock."""
+        return ShardFolder, (self.location, self._path)
 
     @property
     def is_local(self) -> bool:
@@ -50,7 +59,7 @@ class ShardFolder:
 
     def path_of(self, shard: int) -> str:
         """The path or address of a shard, whether or not it is there."""
-        return f"{self.location.rstrip('/')}/{_name_of(shard)}"
+        return extended(self.location, f"/{_name_of(shard)}")
 
     def write_shard(
         self, shard: int, schema: pa.Schema, tables: Iterable[pa.Table], *, num_rows: int
@@ -159,13 +168,17 @@ class ShardFolder:
         except (OutputError, FormatError):
             raise
         except OSError as error:
-            if error.filename is not None and not str(error.filename).startswith(self.location):
-                raise  # an input
+            if error.filename is not None and not self._has(str(error.filename)):
+                raise  # of an input
             reason = error.strerror or " ".join(str(error).split())
             raise OutputError(
                 f"{self.location}: cannot be written ({reason}); the shards that are there are "
                 "safe: fix that, and run the same command again"
             ) from None
+
+    def _has(self, name: str) -> bool:
+        folder = Path(self._filesystem()[1])
+        return folder in (Path(name), *Path(name).parents)
 
     def _list(self) -> list[str]:
         filesystem, path = self._filesystem()
@@ -173,7 +186,7 @@ class ShardFolder:
         return sorted(info.path for info in filesystem.get_file_info(selector))
 
     def _filesystem(self) -> tuple[pafs.FileSystem, str]:
-        filesystem, path = open_filesystem(self.location)
+        filesystem, path = open_filesystem(self._path)
         return filesystem, path.rstrip("/") or "/"
 
 
@@ -206,7 +219,7 @@ class Manifest:
                 "shards": corpus.num_shards,
                 "columns": {field.name: str(field.type) for field in corpus.schema},
                 "schema": corpus.schema.serialize().to_pybytes().hex(),
-                "inputs": [{**file.pop("source"), **file} for file in files],
+                "inputs": [_flat(file) for file in files],
             },
             indent=1,
         )
@@ -216,8 +229,12 @@ class Manifest:
         """The manifest in a file that error messages call `name`."""
         try:
             values = json.loads(text)
-            if values["format"] != _FORMAT or values["version"] != 1:
-                raise ValueError("another format, or a later version")
+            if not isinstance(values, dict) or values.get("format") != _FORMAT:
+                raise InputError(f"{name}: is not one of {_FORMAT}; name another folder")
+            if values.get("version") != 1:
+                raise InputError(
+                    f"{name}: was written by a later version of elmokit; install that one"
+                )
             files = tuple(
                 CorpusFile(
                     Source(str(file["name"]), file["size"], file["modified"]),
@@ -233,8 +250,17 @@ class Manifest:
                 raise ValueError("rows_per_shard is below 1")
             corpus = Corpus(files, schema, str(values["column"]), rows_per_shard)
             return cls(values, corpus)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError) as error:
-            reason = " ".join(str(error).split())
+        except InputError:
+            raise
+        except (
+            ValueError,
+            TypeError,
+            LookupError,
+            AttributeError,
+            RecursionError,
+            OSError,
+        ) as error:
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
             raise FormatError(
                 f"{name}: not a manifest of vectors, or a damaged one ({reason}); remove the "
                 "folder to start again"
@@ -262,6 +288,22 @@ class Manifest:
             f"{location}: was started with other inputs ({change}); go on with the same ones, or "
             "name another folder"
         )
+
+
+def _flat(file: dict[str, Any]) -> dict[str, Any]:
+    """A file of the manifest, which does not say where on this machine it is."""
+    source = file.pop("source")
+    source.pop("path")
+    return {**source, **file}
+
+
+def is_shard_folder(location: str) -> bool:
+    """Whether vectors of ours are in a folder on disk, or begun there."""
+    try:
+        values = json.loads((Path(location) / MANIFEST).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and values.get("format") == _FORMAT
 
 
 def open_shards(location: str | Path) -> tuple[ShardFolder, Manifest]:

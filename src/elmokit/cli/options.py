@@ -470,7 +470,11 @@ def count_lines(source: str | None, text: list[str] | None) -> int | None:
 
 def is_shard_folder(name: str) -> bool:
     """Whether there is a folder of shards that elmo embed wrote, or began to."""
-    return (Path(name) / "manifest.json").is_file()
+    if not (Path(name) / "manifest.json").is_file():
+        return False
+    from elmokit.bulk.shards import is_shard_folder as is_one  # noqa: PLC0415  an extra
+
+    return is_one(name)
 
 
 def print_facts(facts: Mapping[str, object], *, as_json: bool, width: int = 12) -> None:
