@@ -48,6 +48,16 @@ def test_rows_are_found_as_those_of_an_index_built_from_text(model, corpus, tmp_
         assert (passage.file, passage.line, passage.text) == (files[1], 8, MORE[7])
 
 
+def test_words_are_found_without_their_endings(model, tmp_path):
+    (tmp_path / "a.txt").write_text("The bridges fell .\nA painter slept .\n")
+    shards = embed(model, tmp_path / "a.txt", tmp_path / "shards", layers="mean", pooling="mean")
+    with Index.build_from_shards(tmp_path / "index", shards, model) as index:
+        assert index.store.lexical_part.stemmer == "english"  # of the model's tokenizer, moses
+        assert [hit.passage.line for hit in index.search("bridge", mode="lexical")] == [1]
+    with Index.build_from_shards(tmp_path / "none", shards, model, stemmer="none") as index:
+        assert index.search("bridge", mode="lexical") == []
+
+
 def test_words_of_rows_are_found_in_context(model, corpus, tmp_path, location):
     shards = embed(model, corpus, tmp_path / "shards", layers="top")
     with Index.build_from_shards(location("words"), shards, model) as index:

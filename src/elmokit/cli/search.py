@@ -144,6 +144,9 @@ def build(
             f"{built.name}: {counted(counts.passages, 'passage')}, "
             f"{counted(counts.vectors, 'vector')} ({built.config.kind})"
         )
+        part = built.store.lexical_part
+        if shards is not None and part is not None:
+            tell(f"words count without their endings by the stemmer {part.stemmer!r} (--stemmer)")
         if built.config.whitening != whitening:
             tell("so few vectors cannot be whitened: they are stored as with --whitening none")
 

@@ -143,16 +143,22 @@ class Index:
 
         With a pooling, a row is a passage that has its vector; without one, each word of a row has
         its own, as in an index of words. The vectors must be of one layer, or of layers combined by
-        "mean" or "concat". Repeat the call to go on with a build that was interrupted.
+        "mean" or "concat". Queries are tokenized as the rows were; the stemmer is by default that
+        of the language of the model's tokenizer. Repeat the call to go on with a build that was
+        interrupted.
         """
         from elmokit.search.shard_vectors import ShardVectors  # noqa: PLC0415  an extra
 
         source = ShardVectors(shards)
+        config = source.index_config(whitening, kind)
+        if config.tokenizer == "spaces":  # which says nothing of the language
+            tokenizer = embedder.pretrained.tokenizer
+            stemmer = stemmer or choose_stemmer(tokenizer, config.unit)
         build_index(
             location,
             source,
             embedder,
-            source.index_config(whitening, kind),
+            config,
             stemmer=stemmer,
             show_progress_bar=show_progress_bar,
         )
