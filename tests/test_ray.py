@@ -28,7 +28,17 @@ WORDS = [line.split() for line in LINES]
 @pytest.fixture(scope="module")
 def cluster():
     os.environ["RAY_AUTH_MODE"] = "disabled"  # no token is left in the user's folder
-    ray.init(_node_ip_address="127.0.0.1", num_cpus=4, include_dashboard=False, log_to_driver=False)
+    for tries_left in (2, 1, 0):
+        try:
+            ray.init(
+                _node_ip_address="127.0.0.1", num_cpus=4, include_dashboard=False,
+                log_to_driver=False,
+            )  # fmt: skip
+            break
+        except Exception:  # a busy machine may take longer than Ray waits
+            ray.shutdown()
+            if not tries_left:
+                raise
     yield
     ray.shutdown()
 
