@@ -114,6 +114,12 @@ def test_an_index_that_a_page_cannot_have_is_refused(
     built = Index.build(tmp_path / "i", [str(tmp_path / "text.txt")], language_model, unit="words")
     with built as words, pytest.raises(InputError, match="an index of words; a page searches"):
         write_page(language_model, tmp_path / "site", index=words, onnxruntime=runtime)
+    monkeypatch.setattr(static_page, "_POOLINGS", ("max",))
+    with pytest.raises(
+        InputError, match=r"its pooling is '\w+', but a page has max; build an index"
+    ):
+        write_page(language_model, tmp_path / "site", index=index, onnxruntime=runtime)
+    monkeypatch.undo()
     monkeypatch.setattr(static_page, "_MAX_PASSAGES", 2)
     with pytest.raises(InputError, match="has 3 passages, but a page can have 2; build an index"):
         write_page(language_model, tmp_path / "site", index=index, onnxruntime=runtime)
@@ -572,3 +578,25 @@ def test_loading_shows_how_far_it_is(copied_site, browser):
         assert len({*shown}) > 3
         assert shown[-1] == pytest.approx(1, abs=0.01)
         assert page.locator("#loading").is_hidden()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("pooling", ["max", "last"])
+def test_an_index_of_another_pooling_is_searched_alike(
+    language_model, onnxruntime, browser, tmp_path, pooling
+):
+    (tmp_path / "text.txt").write_text("A bank lent money. Yes!\nBanks.\nThe bank of a river.\n")
+    files, settings = [str(tmp_path / "text.txt")], {"unit": "paragraphs", "layers": "mean"}
+    built = Index.build(tmp_path / "i", files, language_model, pooling=pooling, **settings)
+    with built as index, browser.new_context() as context:
+        folder = tmp_path / "site"
+        write_page(language_model, folder, index=index, onnxruntime=onnxruntime, int8=False)
+        expected = index.search("A river. The money", k=3, mode="semantic")
+        with StaticHost(folder) as host:
+            page = context.new_page()
+            page.goto(host.url)
+            parameters = {"query": "A river. The money", "k": 3, "mode": "semantic"}
+            results = ask(page, "search", **parameters)["results"]
+    assert [own["text"] for own in results] == [hit.passage.text for hit in expected]
+    scores = [own["score"] for own in results]
+    assert scores == pytest.approx([hit.score for hit in expected], abs=2e-3)

@@ -37,6 +37,8 @@ _JAVASCRIPT_FOLDERS = (
 
 _MAX_PASSAGES = 10_000  # all of them are compared with a query
 
+_POOLINGS = ("mean", "idf", "max", "first", "last")  # those of passage_search.js
+
 # What passage_search.js ranks and highlights with.
 _SEARCH_SETTINGS = {
     "bm25_weight": ranking.BM25_WEIGHT,
@@ -133,6 +135,11 @@ def write_page(
     if unit == "words":
         raise InputError(
             f"{index.name}: an index of words; a page searches sentences or paragraphs"
+        )
+    if index.config.pooling not in _POOLINGS:
+        raise InputError(
+            f"{index.name}: its pooling is {index.config.pooling!r}, but a page has "
+            f"{', '.join(_POOLINGS)}; build an index with one of these"
         )
     if len(index) > _MAX_PASSAGES:
         raise InputError(

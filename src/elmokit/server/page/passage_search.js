@@ -242,8 +242,14 @@ async function embedTexts(texts, { layers }, model) {
   );
 }
 
-// The mean of the words' vectors; with idf, rare words count more.
+// One vector of the words' vectors, by the pooling of the index.
 function pool(words, index) {
+  const vectors = words.map(({ vector }) => vector);
+  if (index.pooling === "first") return vectors[0];
+  if (index.pooling === "last") return vectors.at(-1);
+  if (index.pooling === "max") {
+    return vectors[0].map((_, i) => vectors.reduce((most, own) => Math.max(most, own[i]), -Infinity));
+  }
   const weights = index.pooling === "idf" ? idfWeights(words, index) : words.map(() => 1);
   const total = weights.reduce((sum, weight) => sum + weight, 0);
   const mean = new Float32Array(index.dim);
