@@ -1,4 +1,8 @@
-"""The lexical part of an index folder: an FTS5 table in the database of its passages."""
+"""The lexical part of an index folder: an FTS5 table in the database of its passages.
+
+FTS5 and not bm25s, whose index is made anew for every change: a passage and its terms are written
+in one transaction, which a kill undoes as a whole.
+"""
 
 import json
 import sqlite3
