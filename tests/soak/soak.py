@@ -100,6 +100,17 @@ def _embed(inputs, out):
          "--tokens-per-batch", 64)  # fmt: skip
 
 
+def _bulk_results(out):
+    """The shards, and the manifest without what tells the time."""
+    return files_of(out, without=("progress*",))
+
+
+@work("embed in bulk", make=_make_text, results=_bulk_results)
+def _embed_in_bulk(inputs, out):
+    elmo("embed", inputs / "text.txt", f"{out / 'shards'}/", "--model", inputs / "model",
+         "--engine", "local", "--workers", 2)  # fmt: skip
+
+
 def _make_lines(inputs):
     _make_text(inputs, lines=30_000)
 
