@@ -15,7 +15,7 @@ value="t"></form></body></html>"""
 class FaultyServer(ThreadingHTTPServer):
     """Serves `files` by path, and honestly once the `faults` of a path are used up.
 
-    `requests` are the paths and Range headers it was asked for; `sent` counts bytes of bodies.
+    `requests` are the paths and Range headers it was asked for; `sizes_sent` are bytes of bodies.
     """
 
     daemon_threads = True
@@ -24,7 +24,7 @@ class FaultyServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.files, self.etags, self.faults = {}, {}, {}
-        self.requests, self.sent = [], 0
+        self.requests, self.sizes_sent = [], []
         self.seconds_per_block = 0.0
 
     def handle_error(self, request, client_address):
@@ -40,6 +40,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         server, path = self.server, urlsplit(self.path).path
+        self.sizes_sent = server.sizes_sent  # of this test, if it ends before the response does
         server.requests.append((self.path, self.headers.get("Range")))
         faults = server.faults.get(path)
         fault = faults.pop(0) if faults else "honest"
@@ -107,7 +108,7 @@ class _Handler(BaseHTTPRequestHandler):
     def send_slowly(self, body):
         for start in range(0, len(body), 2**16):
             self.wfile.write(body[start : start + 2**16])
-            self.server.sent += len(body[start : start + 2**16])
+            self.sizes_sent.append(len(body[start : start + 2**16]))
             time.sleep(self.server.seconds_per_block)
 
 

@@ -299,7 +299,9 @@ def export(
     .npz, .npy or .txt; the words as .txt (word2vec's text format) or as .npy with a .words.txt
     beside it; the states after each word as .npz.
 
-    Examples: elmo export english english.onnx --int8; elmo export words --model run --out words.txt
+    Example: elmo export english english.onnx --int8
+
+    Example: elmo export words --model run --out words.txt
     """
     if source is not None and source.endswith(".onnx"):  # elmo export MODEL FILE.onnx
         if target is not None or load.keywords["model"]:

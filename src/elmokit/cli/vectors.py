@@ -133,6 +133,8 @@ def embed(
     from elmokit.file_embedding import embed_fasta, embed_file  # noqa: PLC0415  (takes seconds)
 
     if target is None:
+        if not sources and not text:
+            raise typer.BadParameter("missing argument 'INPUT'; a file, a folder, or - for stdin")
         raise typer.BadParameter(
             "no OUTPUT given; name the HDF5 file to write, or a folder, which ends in /"
         )
