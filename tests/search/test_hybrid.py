@@ -108,6 +108,31 @@ def test_a_query_without_content_words_matches_all_its_words(index):
         index.search(" ", mode="lexical")
 
 
+@pytest.mark.parametrize("k", [0, -1])
+def test_fewer_than_one_passage_is_refused(index, k):
+    for mode in ("hybrid", "semantic", "lexical"):
+        with pytest.raises(InputError, match=f"k is {k}, expected 1 passage or more"):
+            index.search(QUERY, k, mode=mode)
+
+
+def test_an_index_that_another_process_upgraded_is_to_be_opened_again(index, model, location):
+    with Index.open(location("index"), model) as other:
+        other.upgrade(stemmer="none")
+    for mode in ("hybrid", "lexical"):
+        with pytest.raises(FormatError, match="made again since it was opened; open it again"):
+            index.search(QUERY, mode=mode)
+    index.search(QUERY, mode="semantic")
+
+
+def test_a_word_that_is_repeated_counts_as_often(index):
+    once, twice, four_times = (
+        {hit.passage.id: hit.word_match for hit in index.search(text)}
+        for text in ("otters rivers", "otters otters rivers", "otters rivers " * 2000)
+    )
+    assert four_times == pytest.approx(once, abs=1e-5)
+    assert twice != pytest.approx(once, abs=1e-3)
+
+
 def test_every_term_of_a_long_query_counts(index):
     words = " ".join(f"word{n}" for n in range(300))
     (hit,) = index.search(f"{words} otters", mode="lexical")

@@ -15,6 +15,7 @@ from elmokit.search.lexical import (
     default_stemmer,
     get_stemmer,
     is_content_word,
+    stop_words_of,
 )
 from elmokit.vocab import Vocabulary
 
@@ -100,7 +101,9 @@ def test_stop_words_and_punctuation_are_no_content_words(word):
     assert not is_content_word(word)
 
 
-@pytest.mark.parametrize("word", ["bank", "1915", "Willow", "银行", "well-being"])
+@pytest.mark.parametrize(
+    "word", ["US", "IT", "WHO", "bank", "1915", "Willow", "银行", "well-being"]
+)
 def test_other_words_are_content_words(word):
     assert is_content_word(word)
 
@@ -111,3 +114,16 @@ def test_the_most_frequent_words_of_a_vocabulary_are_no_content_words():
     assert is_content_word("fluss", vocabulary)
     assert is_content_word("unbekannt", vocabulary)
     assert is_content_word("der0", Vocabulary(["der0", "fluss"]))  # too small to tell
+
+
+def test_english_stop_words_are_those_of_english_text_only():
+    assert is_content_word("die", stop_words=stop_words_of("moses-de"))
+    assert is_content_word("not", stop_words=stop_words_of("moses-de"))
+    for tokenizer in ("moses", "moses-en", "spaces"):
+        assert not is_content_word("not", stop_words=stop_words_of(tokenizer))
+
+
+def test_a_word_whose_stem_is_empty_has_no_term():
+    terms = get_stemmer("arabic").terms(["ال", "كتاب", "و"])
+    assert terms
+    assert all(terms)

@@ -37,6 +37,12 @@ from elmokit.search import MODES
 from elmokit.whitening import WHITENING_METHODS, WhiteningMethod
 
 _LOCATION = argument("INDEX", "The folder of an index, or its PostgreSQL URL.")
+_STEMMER = option(
+    "How the endings of words are ignored: a language of Snowball's stemmers, such as english, or "
+    "none.",
+    metavar="NAME",
+    show_default="by the language of the model's tokenizer",
+)
 _CORPUS = argument("CORPUS...", CORPUS_HELP)
 _LAYER = option("A layer to draw; may be repeated.", None, "--layer", show_default="all")
 
@@ -86,12 +92,7 @@ def build(
         "of vectors.",
         "auto",
     ),
-    stemmer: str | None = option(
-        "How the endings of words are ignored: a language of Snowball's stemmers, such as "
-        "english, or none.",
-        metavar="NAME",
-        show_default="by the language of the model's tokenizer",
-    ),
+    stemmer: str | None = _STEMMER,
 ) -> None:
     """Build an index of text to search by words and by meaning.
 
@@ -191,12 +192,7 @@ def delete(
 def upgrade(
     load: Load,
     location: str = _LOCATION,
-    stemmer: str | None = option(
-        "How the endings of words are ignored: a language of Snowball's stemmers, such as "
-        "english, or none.",
-        metavar="NAME",
-        show_default="by the language of the model's tokenizer",
-    ),
+    stemmer: str | None = _STEMMER,
 ) -> None:
     """Make the lexical part of an index anew, which earlier versions did not make.
 

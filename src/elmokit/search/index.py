@@ -13,7 +13,13 @@ from elmokit.files import TextFile, find_files
 from elmokit.pooling import HEADS, Vectors, is_word
 from elmokit.search import MODES, Mode
 from elmokit.search.index_build import EmbeddedFiles, build_index, sample_lexical_part
-from elmokit.search.lexical import NO_STEMMER, LexicalPart, get_stemmer, is_content_word
+from elmokit.search.lexical import (
+    NO_STEMMER,
+    LexicalPart,
+    get_stemmer,
+    is_content_word,
+    stop_words_of,
+)
 from elmokit.search.passage_vectors import (
     IndexConfig,
     Kind,
@@ -62,7 +68,10 @@ class Index:
         self.store, self.embedder = store, embedder
         self.name, self.config, self.whitening = store.name, store.config, store.whitening
         vocabulary = embedder.pretrained.vocabulary
-        self.is_content_word = lru_cache(2**16)(partial(is_content_word, vocabulary=vocabulary))
+        stop_words = stop_words_of(self.config.tokenizer)
+        self.is_content_word = lru_cache(2**16)(
+            partial(is_content_word, vocabulary=vocabulary, stop_words=stop_words)
+        )
         self._use_lexical_part(store.lexical_part)
 
     @classmethod
@@ -240,12 +249,17 @@ class Index:
 
     def find(self, query: Query, k: int, files: Files = None) -> Candidates:
         """The passages among which the best k are; `files` are the names of those to search."""
+        _check_k(k)
         if query.vector is not None and query.mode == "semantic":
             nearest = self._nearest(query.vector, k, files)
             passages = [Candidate(hit.passage, hit.score) for hit in nearest]
             return Candidates(query, passages, None)
         depth = num_candidates(k)
         statistics = self.store.term_statistics(query.distinct_terms)
+        if statistics.stemmer != self._stemmer.name:  # the query's terms are those of another
+            raise FormatError(
+                f"{self.name}: its lexical part was made again since it was opened; open it again"
+            )
         weights = {
             term: statistics.weight(term)
             for term in query.distinct_terms
@@ -300,6 +314,7 @@ class Index:
         files: Iterable[str] = (),
     ) -> list[Hit]:
         """The k occurrences of a word used most like it is in a sentence; or of any word."""
+        _check_k(k)
         query = self.encode_word(word, sentence)
         names = self.matching_files(files)
         return self.nearest_occurrences(None if any_word else word, query, k, names)
@@ -420,6 +435,11 @@ class Index:
             if len(best) >= k or len(hits) < width:
                 return [*best.values()][:k]
             width *= 4
+
+
+def _check_k(k: int) -> None:
+    if k < 1:
+        raise InputError(f"k is {k}, expected 1 passage or more")
 
 
 def _no_word_error(text: str) -> InputError:

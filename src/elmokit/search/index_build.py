@@ -14,7 +14,7 @@ from elmokit.errors import InputError
 from elmokit.files import TextFile
 from elmokit.pooling import Vectors
 from elmokit.progress import Progress
-from elmokit.search.lexical import LexicalPart, get_stemmer, is_content_word
+from elmokit.search.lexical import LexicalPart, get_stemmer, is_content_word, stop_words_of
 from elmokit.search.passage_vectors import (
     FEWEST_VECTORS_TO_WHITEN,
     IndexConfig,
@@ -99,9 +99,14 @@ def fit_lexical_part(
     embedder: Embedder, config: IndexConfig, texts: Iterable[str], *, stemmer: str
 ) -> LexicalPart:
     """The lexical part of an index, its whitening fitted to the content words of texts."""
-    vocabulary = embedder.pretrained.vocabulary
+    vocabulary, stop_words = embedder.pretrained.vocabulary, stop_words_of(config.tokenizer)
     words = (
-        [word for word in config.words(text) if is_content_word(word, vocabulary)] for text in texts
+        [
+            word
+            for word in config.words(text)
+            if is_content_word(word, vocabulary, stop_words=stop_words)
+        ]
+        for text in texts
     )
     return LexicalPart(stemmer, fit_word_whitening(embedder, words))
 

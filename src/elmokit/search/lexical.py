@@ -4,7 +4,7 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -35,6 +35,7 @@ _CACHE_SIZE = 2**17  # words
 
 MOST_FREQUENT = 50  # words of a model's vocabulary, which are function words in any language
 
+_ACRONYMS = frozenset({"US", "IT", "WHO"})  # not the stop words that are spelled like them
 ENGLISH_STOP_WORDS = frozenset(
     """
     a about above after again against ago all also although am among an and another any anybody
@@ -74,6 +75,7 @@ class TermStatistics:
     passages: int
     average_length: float  # terms
     frequencies: Mapping[str, int]
+    stemmer: str | None = None  # that of the lexical part at this moment
 
     def weight(self, term: str) -> float:
         """The inverse document frequency of a term, as Lucene has it; it is never negative."""
@@ -122,7 +124,8 @@ class Stemmer:
         if self._snowball is None:
             return tuple(parts)
         with self._lock:
-            return tuple(self._snowball.stemWord(part) for part in parts)
+            stems = (self._snowball.stemWord(part) for part in parts)
+            return tuple(stem for stem in stems if stem)  # in Arabic, a particle has none
 
 
 @lru_cache
@@ -135,6 +138,12 @@ def default_stemmer(tokenizer: str) -> str:
     """The stemmer for text that is tokenized like this: that of Moses' language, or none."""
     match = re.fullmatch("moses(?:-([a-z]+))?", tokenizer)
     return NO_STEMMER if match is None else _STEMMERS.get(match[1] or "en", NO_STEMMER)
+
+
+def stop_words_of(tokenizer: str) -> Set[str]:
+    """The stop words of text that is tokenized like this: no English ones in other languages."""
+    is_foreign = tokenizer.startswith("moses-") and tokenizer != "moses-en"
+    return frozenset() if is_foreign else ENGLISH_STOP_WORDS
 
 
 def bm25(terms: Sequence[str], weights: Mapping[str, float], *, average_length: float) -> float:
@@ -152,13 +161,19 @@ def bm25(terms: Sequence[str], weights: Mapping[str, float], *, average_length: 
     return (SATURATION + 1) * score / total
 
 
-def is_content_word(word: str, vocabulary: Vocabulary | None = None) -> bool:
+def is_content_word(
+    word: str, vocabulary: Vocabulary | None = None, *, stop_words: Set[str] = ENGLISH_STOP_WORDS
+) -> bool:
     """Whether a word has meaning of its own: no punctuation, and no stop word.
 
-    Stop words are a list of English ones, and the most frequent words of the model's vocabulary.
+    Stop words are those of a list, and the most frequent words of the model's vocabulary.
     """
     folded = word.lower().replace("’", "'")
-    if not is_word(word) or folded in ENGLISH_STOP_WORDS:
+    if not is_word(word):
+        return False
+    if word in _ACRONYMS:
+        return True
+    if folded in stop_words:
         return False
     if vocabulary is None or folded not in vocabulary:
         return True

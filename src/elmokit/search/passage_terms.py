@@ -121,8 +121,8 @@ class PassageTerms:
 
     def statistics(self, terms: Iterable[str]) -> TermStatistics:
         self._connection.execute(_VOCABULARY)
-        passages, length = self._connection.execute(
-            "SELECT passages, terms FROM lexical_part"
+        passages, length, stemmer = self._connection.execute(
+            "SELECT passages, terms, stemmer FROM lexical_part"
         ).fetchone()
         found = (
             (term, self._connection.execute(
@@ -131,7 +131,7 @@ class PassageTerms:
             for term in terms
         )  # fmt: skip
         frequencies = {term: int(row[0]) for term, row in found if row is not None}
-        return TermStatistics(passages, length / max(passages, 1), frequencies)
+        return TermStatistics(passages, length / max(passages, 1), frequencies, stemmer)
 
     def best(self, terms: Iterable[str], k: int, files: Sequence[str] | None) -> list[int]:
         """The ids of the k passages that BM25 ranks highest, best first."""

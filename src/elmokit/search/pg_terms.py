@@ -56,7 +56,7 @@ _COUNT = """
 UPDATE {s}.lexical_part SET passages = passages + %(passages)s, terms = terms + %(terms)s
 """
 _STATISTICS = """
-SELECT l.passages, l.terms, f.term, f.passages FROM {s}.lexical_part l
+SELECT l.passages, l.terms, l.stemmer, f.term, f.passages FROM {s}.lexical_part l
 LEFT JOIN {s}.frequencies f ON f.term = ANY(%(terms)s::integer[])
 """
 _CREATE_INDEXES = """
@@ -170,10 +170,10 @@ def term_statistics(database: Database, terms: Iterable[str]) -> TermStatistics:
     """What BM25 needs to know."""
     numbers = {term: _number(term) for term in terms}
     rows = database.query(_STATISTICS, terms=[*numbers.values()])
-    passages, length = rows[0][:2]
-    counts = {number: count for _, _, number, count in rows}
+    passages, length, stemmer = rows[0][:3]
+    counts = {number: count for *_, number, count in rows}
     frequencies = {term: counts.get(number, 0) for term, number in numbers.items()}
-    return TermStatistics(passages, length / max(passages, 1), frequencies)
+    return TermStatistics(passages, length / max(passages, 1), frequencies, stemmer)
 
 
 def best_by_terms(

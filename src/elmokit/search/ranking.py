@@ -1,7 +1,10 @@
 """How a query ranks passages: by BM25, by cosine, word by word, and by all of them."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +25,8 @@ MIN_CANDIDATES = 50
 
 _CACHE_BYTES = 2**26
 _WORDS_TO_WHITEN = 20_000
+
+_MAX_WORDS_TO_MATCH = 64  # of a query
 
 Sentences = Sequence[Sequence[str]]
 
@@ -102,7 +107,10 @@ def rank_by_all(
     scores = np.array(_bm25_scores(candidates, stemmer))
     partial = BM25_WEIGHT * scores + COSINE_WEIGHT * cosines
     best = np.argsort(-partial, kind="stable")[: num_candidates(k)]
-    weights = [sum(map(statistics.weight, terms)) for terms in query.terms]
+    weights = defaultdict[str, float](float)  # each different word once, the weightiest
+    for word, terms in zip(query.words, query.terms, strict=True):
+        weights[word] += sum(map(statistics.weight, terms))
+    weighted_words = dict(nlargest(_MAX_WORDS_TO_MATCH, weights.items(), key=itemgetter(1)))
     has_content = any(map(is_content_word, query.words))
     sentences = [
         [
@@ -111,7 +119,7 @@ def rank_by_all(
         ]
         for n in best
     ]
-    matches = match_passages(word_vectors, query.words, weights, sentences)
+    matches = match_passages(word_vectors, [*weighted_words], [*weighted_words.values()], sentences)
     hits = [
         Hit(
             float(partial[n] + WORD_MATCH_WEIGHT * match),
@@ -198,22 +206,22 @@ def match_passages(
     the weighted mean of these. Squared, words that have nothing to do with each other hardly count.
     """
     matches = np.zeros(len(passages), np.float32)
-    sentences = [
-        (number, sentence)
-        for number, passage in enumerate(passages)
-        for sentence in passage
-        if sentence
-    ]
-    if not sentences or not sum(weights):
+    if not sum(weights):
         return matches
     # Each different word once, and from them the words of each sentence.
-    words = {word: n for n, word in enumerate({w: 0 for _, own in sentences for w in own})}
+    words = {w: 0 for passage in passages for sentence in passage for w in sentence}
+    words = {word: n for n, word in enumerate(words)}
+    if not words:
+        return matches
     similarities = np.maximum(vectors(query) @ vectors([*words]).T, 0) ** 2  # (query, words)
-    columns = [words[word] for _, sentence in sentences for word in sentence]
-    starts = _starts([len(sentence) for _, sentence in sentences])
-    best = np.maximum.reduceat(similarities[:, columns], starts, axis=1)  # (query, sentences)
-    share = np.asarray(weights, np.float32) @ best / np.float32(sum(weights))  # (sentences,)
-    np.maximum.at(matches, [number for number, _ in sentences], share)
+    shares = np.asarray(weights, np.float32) / np.float32(sum(weights))
+    for number, passage in enumerate(passages):
+        sentences = [sentence for sentence in passage if sentence]
+        if sentences:
+            columns = [words[word] for sentence in sentences for word in sentence]
+            starts = _starts([len(sentence) for sentence in sentences])
+            best = np.maximum.reduceat(similarities[:, columns], starts, axis=1)
+            matches[number] = (shares @ best).max()  # of (query, sentences)
     return matches
 
 

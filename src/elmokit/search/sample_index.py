@@ -126,7 +126,8 @@ class MemoryStore:
         all_terms = [terms for _, terms in self._passages.values()]
         frequencies = {term: sum(term in own for own in all_terms) for term in terms}
         length = sum(map(len, all_terms)) / max(len(all_terms), 1)
-        return TermStatistics(len(all_terms), length, frequencies)
+        stemmer = None if self.lexical_part is None else self.lexical_part.stemmer
+        return TermStatistics(len(all_terms), length, frequencies, stemmer)
 
     def best_by_terms(
         self, weights: Mapping[str, float], k: int, files: Files = None

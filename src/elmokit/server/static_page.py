@@ -17,7 +17,7 @@ from elmokit.errors import InputError, OutputError
 from elmokit.onnx_export import export_onnx
 from elmokit.search import highlight, lexical, ranking
 from elmokit.search.index import Index
-from elmokit.search.lexical import ENGLISH_STOP_WORDS, MOST_FREQUENT, NO_STEMMER, get_stemmer
+from elmokit.search.lexical import MOST_FREQUENT, NO_STEMMER, get_stemmer, stop_words_of
 from elmokit.search.passage_vectors import embed_passages
 from elmokit.search.passages import Passage
 from elmokit.search.ranking import WordVectors
@@ -241,7 +241,7 @@ def _write_index(files: _Files, index: Index) -> dict[str, str]:
         "modes": index.modes,
         "settings": _SEARCH_SETTINGS,
         "has_matrix": has_matrix,
-        "stop_words": sorted({*ENGLISH_STOP_WORDS, *frequent}),
+        "stop_words": sorted({*stop_words_of(config.tokenizer), *frequent}),
         "vector_passages": [source.passage for source in sources],
     }
     numbers_of_vectors = [vectors]

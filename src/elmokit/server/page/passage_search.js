@@ -285,8 +285,10 @@ function whiten(vector, { mean, matrix }) {
 }
 
 const isWord = (word) => /[\p{L}\p{N}]/u.test(word);
+const ACRONYMS = new Set(["US", "IT", "WHO"]); // no stop words, as in elmokit/search/lexical.py
 const isContentWord = (word, { stopWords }) =>
-  isWord(word) && !stopWords.has(word.toLowerCase().replaceAll("’", "'"));
+  isWord(word) &&
+  (ACRONYMS.has(word) || !stopWords.has(word.toLowerCase().replaceAll("’", "'")));
 
 // A word without the difference of capital and small letters, as Python's casefold.
 export const fold = (word) =>
