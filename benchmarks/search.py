@@ -93,7 +93,8 @@ def main() -> None:
             model, configs[0], squad, try_weights=args.weights
         )
         print_table(results["modes"])
-        print_table(results["weights"])
+        if args.weights:
+            print_table(results["weights"])
         results["squad"] = measure_squad(model, configs, squad)
         print_table(results["squad"])
     if args.stsb:
@@ -372,7 +373,7 @@ def ranked(scores: npt.NDArray[np.floating]) -> Ranks:
 
 
 def print_table(rows: list[dict[str, object]]) -> None:
-    names = [*rows[0]] if rows else []
+    names = [*rows[0]]
     print("| " + " | ".join(names) + " |")
     print("|" + " --- |" * len(names))
     for row in rows:
