@@ -5,7 +5,6 @@ import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ import pytest
 import elmokit
 from elmokit.bulk import embed_corpus, open_shards, row_vectors
 from elmokit.errors import InputError, OutputError
-from waiting import wait_until
 
 ray = pytest.importorskip("ray", reason="needs ray, which is not installed: elmokit[ray]")
 
@@ -165,35 +163,6 @@ def test_a_killed_actor_is_replaced(cluster, model, corpus, tmp_path):
         )  # fmt: skip
         killed, _ = killer.communicate(timeout=10)
     assert killed.startswith("killed at ")
-    assert_whole(out, model)
-
-
-def test_a_lost_node_is_done_without(model, corpus, tmp_path):
-    from ray.cluster_utils import Cluster
-
-    if ray.is_initialized():
-        ray.shutdown()
-    out = tmp_path / "out"
-    local = {"node_ip_address": "127.0.0.1", "num_cpus": 2, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=local)
-    try:
-        lost = cluster.add_node(node_ip_address="127.0.0.1", num_cpus=2)
-        ray.init(address=cluster.address, log_to_driver=False)
-
-        def lose_node():
-            wait_until(lambda: len([*out.glob("part-*.parquet")]) >= 5, seconds=300)
-            cluster.remove_node(lost, allow_graceful=False)
-
-        with ThreadPoolExecutor(1) as thread:
-            losing = thread.submit(lose_node)
-            embed_corpus(
-                corpus, out, model=model.source, rows_per_shard=2,
-                engine=elmokit.ray.RayEngine(workers=4),
-            )  # fmt: skip
-            losing.result()
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
     assert_whole(out, model)
 
 
