@@ -329,8 +329,10 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch, package, module,
     for name in [name for name in sys.modules if name.startswith(module)]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delattr(elmokit, module.removeprefix("elmokit."), raising=False)
     with pytest.raises(InputError, match=message):
         importlib.import_module(module)
+    assert not hasattr(elmokit, "ray" if package == "ray" else "no such name")
 
 
 def test_two_runs_at_once_are_refused(model, corpus, tmp_path):
