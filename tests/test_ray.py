@@ -146,7 +146,7 @@ def test_a_cluster_that_is_not_there_is_named(model, corpus, tmp_path, monkeypat
     monkeypatch.setattr(ray, "shutdown", lambda: None)
     for address, message in (
         ("auto", "cluster 'auto': cannot be joined .no cluster at auto.; start one with ray start"),
-        (None, "Ray on this machine: cannot be joined .no cluster at None.; is the machine"),
+        (None, "Ray on this machine: cannot be joined .no cluster at local.; is the machine"),
     ):
         engine = elmokit.ray.RayEngine(address)
         with pytest.raises(InputError, match=message):

@@ -241,10 +241,11 @@ class RayEngine:
         level = log.level
         log.setLevel(logging.WARNING)
         is_member = ray.is_initialized()
-        if not is_member:
-            self._join()
         try:
-            self._check_address()
+            if is_member:
+                self._check_address()
+            else:
+                self._join()
             yield
         finally:
             log.setLevel(level)
