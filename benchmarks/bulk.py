@@ -176,7 +176,8 @@ def stream(args: argparse.Namespace, folder: Path) -> dict[str, Any]:
     corpus, words = write_corpus(folder, args.text, args.sentences or 200_000)
     os.environ["RAY_AUTH_MODE"] = "disabled"
     ray.init(
-        num_cpus=4, include_dashboard=False, _node_ip_address="127.0.0.1", log_to_driver=False,
+        "local", num_cpus=4, include_dashboard=False, _node_ip_address="127.0.0.1",
+        log_to_driver=False,
         object_store_memory=OBJECT_STORE_BYTES, _temp_dir=str(folder / "ray"),
     )  # fmt: skip
     model = args.model or write_tiny_model(folder)

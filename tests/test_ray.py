@@ -29,7 +29,7 @@ def cluster():
     for tries_left in (2, 1, 0):
         try:
             ray.init(
-                _node_ip_address="127.0.0.1", num_cpus=4, include_dashboard=False,
+                "local", _node_ip_address="127.0.0.1", num_cpus=4, include_dashboard=False,
                 log_to_driver=False,
             )  # fmt: skip
             break

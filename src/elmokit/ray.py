@@ -263,7 +263,8 @@ class RayEngine:
     def _join(self) -> None:
         quiet: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
         if self.address is None:
-            arguments = {"include_dashboard": False, "_node_ip_address": "127.0.0.1", **quiet}
+            arguments = {"address": "local", "include_dashboard": False, **quiet}
+            arguments["_node_ip_address"] = "127.0.0.1"
             arguments |= {"num_cpus": self.workers} if self.workers else {}
             doubt = "is the machine overloaded? Try again, or without Ray (--engine local)"
         else:
