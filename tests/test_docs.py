@@ -63,7 +63,7 @@ FOREIGN_OPTIONS = {
     "--num_samples", "--sentence", "--nproc-per-node", "--logdir", "--no-deps", "--split",
     "--input_format", "--input", "--output_prefix", "--output_format", "--output_layer",
     "--batchsize", "--cpu", "--id", "--protein", "--silent", "--paths", "--output",
-    "--code", "--head",
+    "--code", "--head", "--nnodes", "--max-restarts", "--rdzv-backend", "--rdzv-endpoint",
 }  # fmt: skip
 FOREIGN_NAMES = {"elmokit.Tok2Vec.v1"}  # of spaCy's registry
 
@@ -187,8 +187,9 @@ def options_of_commands(command, capsys):
 
 
 def options_of_scripts():
-    """The options of all benchmarks."""
-    scripts = [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("benchmarks/*/*.py")]
+    """The options of all benchmarks, and of the programs that fuzz and soak."""
+    patterns = "benchmarks/*.py", "benchmarks/*/*.py", "tests/fuzz/*.py", "tests/soak/*.py"
+    scripts = [path for pattern in patterns for path in ROOT.glob(pattern)]
     definition = re.compile(r"add_argument\(\s*\"(--[a-z][\w-]*)\"")
     return {option for path in scripts for option in definition.findall(path.read_text("utf-8"))}
 
