@@ -248,7 +248,7 @@ function pool(words, index) {
   if (index.pooling === "first") return vectors[0];
   if (index.pooling === "last") return vectors.at(-1);
   if (index.pooling === "max") {
-    return vectors[0].map((_, i) => vectors.reduce((most, own) => Math.max(most, own[i]), -Infinity));
+    return vectors.reduce((most, own) => most.map((number, i) => Math.max(number, own[i])));
   }
   const weights = index.pooling === "idf" ? idfWeights(words, index) : words.map(() => 1);
   const total = weights.reduce((sum, weight) => sum + weight, 0);
