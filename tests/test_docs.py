@@ -65,7 +65,7 @@ FOREIGN_OPTIONS = {
     "--batchsize", "--cpu", "--id", "--protein", "--silent", "--paths", "--output",
     "--code", "--head", "--nnodes", "--max-restarts", "--rdzv-backend", "--rdzv-endpoint",
 }  # fmt: skip
-FOREIGN_NAMES = {"elmokit.Tok2Vec.v1"}  # of spaCy's registry
+FOREIGN_NAMES = {"elmokit.Tok2Vec.v1", "elmokit.js"}  # of spaCy's registry; a file
 
 
 @pytest.fixture(scope="module")
