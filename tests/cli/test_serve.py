@@ -7,8 +7,8 @@ import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from urllib.request import Request, urlopen
 
