@@ -144,4 +144,4 @@ def test_options_of_files_and_of_folders_are_not_mixed(elmo, folder, text, tmp_p
     failed(elmo("embed", text, text, hdf5), f"let OUTPUT end in / to write one: {hdf5}/", 2)
     failed(elmo("embed", "-", out, "-m", folder), "stdin cannot be read twice")
     failed(elmo("embed", out, "-m", folder), "no input is there")
-    failed(elmo("embed"), "no OUTPUT given; name the HDF5 file to write, or a folder", 2)
+    failed(elmo("embed"), "missing argument 'INPUT'; a file, a folder, or - for stdin", 2)
