@@ -262,7 +262,7 @@ def compare(folder: Path) -> None:
     import elmokit
     from elmokit.compat import tfhub
     from elmokit.formats import load
-    from elmokit.formats.tensor_bundle import read_bundle
+    from elmokit.formats.tf_v2_checkpoint import read_bundle
 
     tensors = read_bundle(folder / "arrays" / "model.ckpt.index")
     with np.load(folder / "arrays.npz") as arrays:
@@ -316,7 +316,7 @@ def compare(folder: Path) -> None:
 
 def compare_lm_1b(folder):
     import elmokit
-    from elmokit.formats.saved_slices import read_slices
+    from elmokit.formats.tf_v1_checkpoint import read_slices
 
     files = [path for path in (folder / "lm_1b").iterdir() if path.name.startswith("ckpt-")]
     tensors = {name: tensor for path in files for name, tensor in read_slices(path).items()}

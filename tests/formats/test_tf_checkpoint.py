@@ -10,7 +10,7 @@ import elmokit
 from elmokit.compat.tfhub import Module
 from elmokit.errors import FormatError
 from elmokit.formats import load
-from elmokit.formats.tensor_bundle import read_bundle
+from elmokit.formats.tf_v2_checkpoint import read_bundle
 from random_models import make_options, make_weights, write_files
 from tensor_bundle import (
     module_variables,

@@ -227,7 +227,7 @@ def test_full_and_adaptive_softmax_learn(corpus, tmp_path, softmax):
 
 
 def test_training_both_directions_in_threads_is_deterministic(corpus, monkeypatch):
-    monkeypatch.setattr("elmokit.pretraining.loss._NUMBERS_FOR_THREADS", 0)
+    monkeypatch.setattr("elmokit.pretraining.gradients._NUMBERS_FOR_THREADS", 0)
     runs = [Trainer(corpus, changed(threads=2, gradient_accumulation=2)) for _ in range(2)]
     for trainer in runs:
         for _ in range(4):
@@ -261,13 +261,13 @@ COMPARE_PRECISIONS = """
 import sys
 from dataclasses import replace
 import torch
-from elmokit.pretraining import loss
+from elmokit.pretraining import gradients
 from elmokit.pretraining.corpus import Corpus
 from elmokit.pretraining.settings import PretrainingSettings
 from elmokit.pretraining.trainer import Trainer
 
 torch.cpu.get_capabilities = lambda: {"avx512_bf16": True}
-loss._NUMBERS_FOR_THREADS = 0  # both directions are trained in threads
+gradients._NUMBERS_FOR_THREADS = 0  # both directions are trained in threads
 torch.set_num_threads(2)
 settings = eval(sys.argv[2])
 corpus, precisions = Corpus.open(sys.argv[1]), ("float32", "bfloat16")

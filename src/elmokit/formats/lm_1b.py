@@ -17,7 +17,7 @@ from elmokit.errors import ConfigError, FormatError
 from elmokit.formats.bilm_tf import Stored, StoredArray, build_model
 from elmokit.formats.model_format import register_format
 from elmokit.formats.pretrained import DEFAULT_TOKENIZER, Pretrained
-from elmokit.formats.saved_slices import read_slices
+from elmokit.formats.tf_v1_checkpoint import read_slices
 from elmokit.model_config import BiLMConfig, CharacterConfig
 from elmokit.vocab import Vocabulary, read_vocabulary
 

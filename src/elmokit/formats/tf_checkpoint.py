@@ -19,8 +19,8 @@ from elmokit.formats.options_json import (
     read_options,
 )
 from elmokit.formats.pretrained import Pretrained, StoredMix
-from elmokit.formats.saved_slices import read_slices
-from elmokit.formats.tensor_bundle import read_bundle
+from elmokit.formats.tf_v1_checkpoint import read_slices
+from elmokit.formats.tf_v2_checkpoint import read_bundle
 from elmokit.model.scalar_mix import ScalarMix
 from elmokit.vocab import read_vocabulary
 

@@ -46,17 +46,17 @@ _FLOATS, _INT16S = types.CPointer(types.float32), types.CPointer(types.int16)
 _OPTIONS: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}}
 
 
-def compile_layer(precision: Precision, lanes: int) -> Any:
+def compile_layer(precision: Precision, vector_size: int) -> Any:
     """Numba's function of a layer with weights of a precision.
 
-    `lanes` is how many float32 numbers a vector of the CPU has.
+    `vector_size` is how many float32 numbers a vector of the CPU has.
     """
     product: _Product
     if precision == "int8":
-        product = _IntProduct(lanes)
+        product = _IntProduct(vector_size)
     else:
-        product = _FloatProduct(lanes, is_half=precision == "half")
-    multiply = _multiply_function(product, _MAX_ROWS[lanes][precision])
+        product = _FloatProduct(vector_size, is_half=precision == "half")
+    multiply = _multiply_function(product, _MAX_ROWS[vector_size][precision])
 
     def run_layer(
         steps, batch_sizes, window, dim, cell_size, has_projection, input_weights, input_scales,
@@ -264,10 +264,13 @@ class _Product:
     weight_type: Any  # Numba's
     number_type: Any  # Numba's, of an input or of a pair of inputs
 
-    def __init__(self, lanes: int, sums: ir.Type, loaded: ir.Type) -> None:
-        self.lanes, self.panel_size = lanes, PANEL_VECTORS * lanes
-        self.floats, self.sums = ir.VectorType(_FLOAT, lanes), ir.VectorType(sums, lanes)
-        self._loaded = ir.VectorType(loaded, lanes * self.inputs_at_once)
+    def __init__(self, vector_size: int, sums: ir.Type, loaded: ir.Type) -> None:
+        self.vector_size, self.panel_size = vector_size, PANEL_VECTORS * vector_size
+        self.floats, self.sums = (
+            ir.VectorType(_FLOAT, vector_size),
+            ir.VectorType(sums, vector_size),
+        )
+        self._loaded = ir.VectorType(loaded, vector_size * self.inputs_at_once)
 
     def load(self, builder: Any, address: Any) -> Any:
         """The weights of an input, or of two, in a vector of outputs."""
@@ -275,10 +278,10 @@ class _Product:
 
     def broadcast(self, builder: Any, number: Any) -> Any:
         """A vector whose numbers are all the same."""
-        vector = ir.VectorType(number.type, self.lanes)
+        vector = ir.VectorType(number.type, self.vector_size)
         undefined = ir.Constant(vector, ir.Undefined)
         first = builder.insert_element(undefined, number, _INT32(0))
-        zeros = ir.Constant(ir.VectorType(_INT32, self.lanes), None)
+        zeros = ir.Constant(ir.VectorType(_INT32, self.vector_size), None)
         return builder.shuffle_vector(first, undefined, zeros)
 
     def add(self, builder: Any, sums: Any, weights: Any, numbers: Any) -> Any:
@@ -295,8 +298,8 @@ class _FloatProduct(_Product):
 
     number_type = types.float32
 
-    def __init__(self, lanes: int, *, is_half: bool) -> None:
-        super().__init__(lanes, _FLOAT, ir.HalfType() if is_half else _FLOAT)
+    def __init__(self, vector_size: int, *, is_half: bool) -> None:
+        super().__init__(vector_size, _FLOAT, ir.HalfType() if is_half else _FLOAT)
         self.weight_type = types.uint16 if is_half else types.float32
 
     def load(self, builder: Any, address: Any) -> Any:
@@ -304,7 +307,7 @@ class _FloatProduct(_Product):
         return weights if weights.type == self.floats else builder.fpext(weights, self.floats)
 
     def add(self, builder: Any, sums: Any, weights: Any, numbers: Any) -> Any:
-        add = _llvm_function(builder, f"llvm.fma.v{self.lanes}f32", *[self.floats] * 3)
+        add = _llvm_function(builder, f"llvm.fma.v{self.vector_size}f32", *[self.floats] * 3)
         return builder.call(add, [weights, numbers, sums])
 
 
@@ -315,9 +318,9 @@ class _IntProduct(_Product):
     number_type = types.int32
     weight_type = types.int8
 
-    def __init__(self, lanes: int) -> None:
-        super().__init__(lanes, _INT32, ir.IntType(8))
-        self._pairs = ir.VectorType(ir.IntType(16), 2 * lanes)
+    def __init__(self, vector_size: int) -> None:
+        super().__init__(vector_size, _INT32, ir.IntType(8))
+        self._pairs = ir.VectorType(ir.IntType(16), 2 * vector_size)
 
     def load(self, builder: Any, address: Any) -> Any:
         return builder.sext(super().load(builder, address), self._pairs)
@@ -326,7 +329,7 @@ class _IntProduct(_Product):
         return builder.bitcast(super().broadcast(builder, number), self._pairs)
 
     def add(self, builder: Any, sums: Any, weights: Any, numbers: Any) -> Any:
-        name = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}[self.lanes]
+        name = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}[self.vector_size]
         multiply = _llvm_function(builder, name, self._pairs, self._pairs, result=self.sums)
         return builder.add(sums, builder.call(multiply, [weights, numbers]))
 
@@ -395,7 +398,7 @@ def _emit_products(
             for panel, vector in vectors:
                 index = builder.add(builder.mul(_INT64(panel), steps), step)
                 index = builder.mul(index, _INT64(product.panel_size))
-                index = builder.add(index, _INT64(vector * product.lanes))
+                index = builder.add(index, _INT64(vector * product.vector_size))
                 index = builder.mul(index, _INT64(product.inputs_at_once))
                 loaded = product.load(builder, builder.gep(weights, [index]))
                 for row in range(rows):
@@ -411,7 +414,7 @@ def _emit_products(
     if unrolled > 1:
         sums = _emit_loop(builder, middle, steps, 1, sums, add_products)
     for (row, panel, vector), value in zip(shape, sums, strict=True):
-        index = (2 * row + panel) * product.panel_size + vector * product.lanes
+        index = (2 * row + panel) * product.panel_size + vector * product.vector_size
         address = builder.bitcast(builder.gep(tile, [_INT64(index)]), product.floats.as_pointer())
         builder.store(product.as_floats(builder, value), address, align=4)
 

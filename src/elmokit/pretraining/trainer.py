@@ -21,8 +21,8 @@ from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax, samp
 from elmokit.model_config import BiLMConfig, Direction
 from elmokit.pretraining.corpus import UNKNOWN_ID, Corpus
 from elmokit.pretraining.distributed import ProcessGroup
+from elmokit.pretraining.gradients import DirectionInput, Segments, WindowResult, add_gradients
 from elmokit.pretraining.init_from_model import copy_weights
-from elmokit.pretraining.loss import DirectionInput, Segments, WindowResult, add_gradients
 from elmokit.pretraining.run_directory import Checkpoint, RunDirectory, TrainingLog
 from elmokit.pretraining.settings import PretrainingSettings
 from elmokit.pretraining.training_windows import Ids, Stream, Window

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from elmokit.errors import FormatError
-from elmokit.formats.saved_slices import read_slices
+from elmokit.formats.tf_v1_checkpoint import read_slices
 from tensor_bundle import bytes_field, piece_key, varint_field, write_slices
 
 

@@ -11,7 +11,7 @@ from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.dropout import Dropout
 from elmokit.model.softmax import AdaptiveSoftmax, NegativeSample, Softmax
 from elmokit.model_config import BiLMConfig, CharacterConfig
-from elmokit.pretraining.loss import DirectionInput, Segments, add_gradients
+from elmokit.pretraining.gradients import DirectionInput, Segments, add_gradients
 from elmokit.threads import using_threads
 
 BATCH_SIZE, STEPS, WORDS, TYPES = 3, 7, 20, 9
@@ -120,9 +120,9 @@ def reference_loss(model, chars, inputs, resets, state):
 )
 def test_gradients_are_those_of_the_reference_loss(kind, monkeypatch):
     if kind == "side by side":
-        monkeypatch.setattr("elmokit.pretraining.loss._NUMBERS_FOR_THREADS", 0)
+        monkeypatch.setattr("elmokit.pretraining.gradients._NUMBERS_FOR_THREADS", 0)
     if kind == "in pieces":
-        monkeypatch.setattr("elmokit.pretraining.loss._TYPES_PER_PIECE", 4)
+        monkeypatch.setattr("elmokit.pretraining.gradients._TYPES_PER_PIECE", 4)
     model = make_model(kind)
     chars, inputs, resets, state = make_case(model, kind)
     result = add_gradients(model, chars, inputs, state, scale=5.0, sparse=kind == "sparse")
@@ -144,8 +144,8 @@ def test_gradients_are_those_of_the_reference_loss(kind, monkeypatch):
 
 
 def test_the_number_of_threads_changes_no_bit_of_a_gradient(monkeypatch):
-    monkeypatch.setattr("elmokit.pretraining.loss._NUMBERS_FOR_THREADS", 0)
-    monkeypatch.setattr("elmokit.pretraining.loss._TYPES_PER_PIECE", 2)
+    monkeypatch.setattr("elmokit.pretraining.gradients._NUMBERS_FOR_THREADS", 0)
+    monkeypatch.setattr("elmokit.pretraining.gradients._TYPES_PER_PIECE", 2)
     gradients = []
     for threads in (1, 2, 4):
         model = make_model("plain")
