@@ -1,5 +1,6 @@
 """What encode means by layers and pooling, and the heads that come with a model."""
 
+import json
 import logging
 import pickle
 
@@ -7,6 +8,8 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 import elmokit
 from elmokit.errors import FormatError, InputError
@@ -191,6 +194,17 @@ def test_a_head_of_another_model_is_refused_when_it_is_loaded(model, tmp_path):
         (tmp_path / "saved" / "model.safetensors").read_bytes()
     )
     with pytest.raises(FormatError, match="expected a sentence head that elmokit wrote"):
+        elmokit.load(tmp_path / "saved")
+
+
+def test_a_head_of_a_size_that_no_memory_has_is_refused(model, tmp_path):
+    model.save(tmp_path / "saved")
+    file = tmp_path / "saved" / "sentence.head.safetensors"
+    with safe_open(file, "pt") as opened:
+        metadata = json.loads(opened.metadata()["head"])
+    metadata["config"] |= {"table_words": 1, "table_codes": 2**24, "table_code_size": 2**24}
+    save_file({"codes": torch.zeros(1)}, file, {"head": json.dumps(metadata)})
+    with pytest.raises(FormatError, match=r"the features of a word need .* numbers, expected"):
         elmokit.load(tmp_path / "saved")
 
 

@@ -18,6 +18,9 @@ PUBLISHED_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7
 
 _MAX_CHARACTERS = 1_000  # every word takes memory for so many characters
 
+# The sentence heads that a model may come with, the best first.
+HEAD_NAMES = "sentence", "whitened"
+
 
 @dataclass(frozen=True)
 class BiLMConfig:

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elmokit.errors import InputError
+from elmokit.model_config import HEAD_NAMES
 from elmokit.vocab import Vocabulary
 
 Vectors = npt.NDArray[np.float32]
@@ -75,11 +76,12 @@ register_pooling("first", "the vector of the first word")(lambda text: text.vect
 register_pooling("last", "the vector of the last word")(lambda text: text.vectors[-1])
 
 # Sentence heads, which come with some models, the best first: `encode` uses it by default.
-HEADS = {
-    "sentence": "what the model's head was trained to give for sentences of similar meaning; it "
-    "reads the layers that it needs",
-    "whitened": "the IDF mean of layer 0, whitened with the statistics that come with the model",
-}
+_HEAD_DESCRIPTIONS = (
+    "what the model's head was trained to give for sentences of similar meaning; it reads the "
+    "layers that it needs",
+    "the IDF mean of layer 0, whitened with the statistics that come with the model",
+)
+HEADS = dict(zip(HEAD_NAMES, _HEAD_DESCRIPTIONS, strict=True))
 for _name, _description in HEADS.items():
     POOLINGS[_name] = Pooling(_description, None, needs_vocabulary=True)
 

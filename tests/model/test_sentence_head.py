@@ -91,6 +91,7 @@ def test_without_attention_the_idf_weights_decide():
         ({"projection_size": 0}, "projection_size is 0, expected 1 to"),
         ({"hidden_size": -1}, "hidden_size is -1, expected 0 to"),
         ({"table_words": 3}, "expected all or none"),
+        ({"context_free_size": 2**10, "projection_size": 2**20}, "need .* numbers, expected"),
         ({"context_layers": (1,), "context_size": 4}, "expected attention"),
         ({"attention": True, "context_layers": (1,)}, "expected both or neither"),
     ],

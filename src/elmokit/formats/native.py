@@ -37,7 +37,7 @@ from elmokit.formats.pretrained import (
 from elmokit.model.bilm import BiLM, LanguageModel, State
 from elmokit.model.sentence_head import SentenceHead, SentenceHeadConfig
 from elmokit.model.softmax import AdaptiveSoftmax, Softmax
-from elmokit.model_config import BiLMConfig, LexiconConfig, parse_record
+from elmokit.model_config import HEAD_NAMES, BiLMConfig, LexiconConfig, parse_record
 from elmokit.tokenizers import check_tokenizer
 from elmokit.vocab import read_vocabulary, write_vocabulary
 
@@ -46,7 +46,7 @@ CONFIG, WEIGHTS, VOCABULARY, CARD = (
 )  # fmt: skip
 _CHARACTERS, _WORDS = "characters.txt", "words.txt"
 _HEAD = ".head.safetensors"  # after the name of a sentence head
-OPTIONAL_FILES = VOCABULARY, _CHARACTERS, _WORDS, f"*{_HEAD}"
+OPTIONAL_FILES = VOCABULARY, _CHARACTERS, _WORDS, *(f"{name}{_HEAD}" for name in HEAD_NAMES)
 
 logger = logging.getLogger(__name__)
 
@@ -122,8 +122,9 @@ def read_native(folder: Path, tokenizer: str | None = None) -> Pretrained:
         None if description.mix is None else description.mix.mix(),
         _read_lexicons(folder, description.bilm.lexicons),
         {
-            path.name.removesuffix(_HEAD): read_head(path)
-            for path in sorted(folder.glob(f"*{_HEAD}"))
+            name: read_head(folder / f"{name}{_HEAD}")
+            for name in HEAD_NAMES
+            if (folder / f"{name}{_HEAD}").exists()
         },
     )
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from elmokit.errors import ConfigError
 
 _CODEBOOK_SIZE = 256  # rows; a code is a byte
+_MAX_NUMBERS = 2**27  # of one kind of weights
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,17 @@ class SentenceHeadConfig:
             raise ConfigError(
                 f"table_words, table_codes and table_code_size are {table}, expected all or none"
             )
+        for name, size in (
+            (
+                "the features of a word",
+                self.num_features * (self.projection_size + self.hidden_size),
+            ),
+            ("the codes of all words", self.table_words * self.table_codes),
+        ):
+            if size > _MAX_NUMBERS:
+                raise ConfigError(
+                    f"{name} need {size:,} numbers, expected {_MAX_NUMBERS:,} or fewer"
+                )
 
     @property
     def table_size(self) -> int:
