@@ -65,6 +65,7 @@ class OpenedModel:
             _size
         )  # and what was computed
         self._sentences = _Cache[tuple[Words, LayerSelection], Vectors](_num_bytes)
+        self._head_fingerprints: dict[str, str] = {}  # by pooling
 
     @cached_property
     def fingerprint(self) -> str:
@@ -82,9 +83,12 @@ class OpenedModel:
 
     def fingerprint_with(self, pooling: str | None) -> str:
         """The hash of the weights, and of the head's where the pooling is a head."""
-        if pooling not in self.embedder.pretrained.heads:
+        if pooling is None or pooling not in self.embedder.pretrained.heads:
             return self.fingerprint
-        return self.embedder.pretrained.fingerprint(pooling)
+        if pooling not in self._head_fingerprints:
+            found = self.embedder.pretrained.fingerprint(pooling)
+            self._head_fingerprints[pooling] = found
+        return self._head_fingerprints[pooling]
 
     def pooling(self, layers: Layers | None = None, pooling: str | None = None) -> TextPooling:
         """What `layers` and `pooling` of `encode` mean for this model."""
