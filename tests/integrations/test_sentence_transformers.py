@@ -209,6 +209,48 @@ def test_training_leaves_the_given_model_and_its_head_alone(elmo, tmp_path, trai
     np.testing.assert_array_equal(elmo.encode(TEXTS), expected)
 
 
+@pytest.mark.parametrize("kind", ["words", "sentences"])
+def test_the_given_model_keeps_its_bits_and_dtype(elmo, kind):
+    before = {name: p.detach().clone() for name, p in elmo.bilm.named_parameters()}
+    trainable = {name for name, p in elmo.bilm.named_parameters() if p.requires_grad}
+    expected = elmo.encode(TEXTS)
+    module = ElmoWords(elmo) if kind == "words" else ElmoSentences(elmo)
+    SentenceTransformer(modules=[module], device="cpu").bfloat16()
+    assert {p.dtype for p in module.bilm.parameters()} == {torch.bfloat16}
+    for name, parameter in elmo.bilm.named_parameters():
+        assert parameter.dtype == torch.float32
+        assert torch.equal(parameter, before[name])
+        assert parameter.requires_grad == (name in trainable)
+    np.testing.assert_array_equal(elmo.encode(TEXTS), expected)
+
+
+@pytest.mark.parametrize("train_lstms", [False, True])
+def test_sentences_are_encoded_and_trained_under_autocast(elmo, train_lstms):
+    model = SentenceTransformer(modules=[ElmoSentences(elmo, train_lstms=train_lstms)])
+    expected = encode(model)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_close_rows(encode(model), expected)
+        model(model[0].preprocess(TEXTS))["sentence_embedding"].float().sum().backward()
+    assert model[0].head.projection.weight.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_sentences_are_encoded_by_a_cast_model(elmo, dtype):
+    model = SentenceTransformer(modules=[ElmoSentences(elmo)], device="cpu")
+    expected = encode(model)
+    model.to(dtype)
+    found = encode(model, convert_to_tensor=True)
+    assert found.dtype == dtype
+    assert_close_rows(found.float().numpy(), expected)
+    assert not encode(model, ["", " "]).any()
+
+
+def assert_close_rows(found, expected):
+    """Zero where zero is expected, and else near in the scale of the row."""
+    scale = np.linalg.norm(expected, axis=1)
+    assert (np.linalg.norm(found.astype(np.float32) - expected, axis=1) <= 0.05 * scale).all()
+
+
 def test_saved_models_load_with_the_same_bits(elmo, tmp_path):
     for name, model in (
         ("words", mean_of_words(elmo)),

@@ -70,8 +70,9 @@ class ElmoWords(InputModule):  # type: ignore[misc]
                 f"the model has the state {embedder.state_mode!r}, so that a text's vectors depend "
                 "on other texts; load it with state='zero'"
             )
-        # What is trained is a copy, and the softmax does not fit it.
-        bilm = copy.deepcopy(embedder.bilm) if train_lstms else embedder.bilm
+        # What is trained, moved or cast is never the caller's model. The softmax does not fit it.
+        given = isinstance(model, Embedder)
+        bilm = copy.deepcopy(embedder.bilm) if given or train_lstms else embedder.bilm
         pretrained = replace(embedder.pretrained, model=LanguageModel(bilm))
         self.embedder = Embedder(pretrained, LoadOptions(precision=embedder.precision))
         self.bilm = self.embedder.bilm
@@ -255,7 +256,8 @@ class ElmoSentences(ElmoWords):
 
     def forward(self, features: dict[str, Tensor], **options: Any) -> dict[str, Tensor]:
         """Add the vector of each text, (texts, dim), zero for a text without words."""
-        layers, mask = self._layers(features), features["attention_mask"]
+        mask = features["attention_mask"]
+        layers = self._layers(features).to(self.head.projection.weight.dtype)
         config = self.head.config
         context = None
         if config.context_layers:
@@ -263,15 +265,14 @@ class ElmoSentences(ElmoWords):
         text = HeadInput(
             _at_words(layers[0], mask)[..., : config.context_free_size],
             context,
-            features["signs"],
+            features["signs"].to(layers),
             features["table_rows"],
-            features["idf_weights"],
+            features["idf_weights"].to(layers),
         )
         has_words = mask.any(1)
-        vectors = layers.new_zeros(len(mask), config.output_size)
-        if has_words.any():
-            vectors = vectors.index_put((has_words,), self.head(text.select(has_words)))
-        features["sentence_embedding"] = vectors
+        found = self.head(text.select(has_words))  # under autocast, of another dtype
+        vectors = found.new_zeros(len(mask), config.output_size)
+        features["sentence_embedding"] = vectors.index_put((has_words,), found)
         return features
 
     def get_embedding_dimension(self) -> int:
