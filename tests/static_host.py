@@ -8,10 +8,14 @@ from pathlib import Path
 
 
 class StaticHost:
-    """A host of the files of a folder, at a path of its own, with headers that all files get."""
+    """A host of the files of a folder, at a path of its own, with headers that all files get.
 
-    def __init__(self, folder, *, headers=()):
+    With `redirects`, index.html has the address of its folder only.
+    """
+
+    def __init__(self, folder, *, headers=(), redirects=False):
         self.folder, self.headers = Path(folder), dict(headers)
+        self.redirects = redirects
         self.paths = []
         root = self.folder.parent
         self._server = ThreadingHTTPServer(
@@ -45,7 +49,13 @@ class _StaticHandler(SimpleHTTPRequestHandler):
     def do_GET(self):
         self._host.paths.append(self.path)
         with suppress(ConnectionError):  # the browser has gone
-            super().do_GET()
+            if self._host.redirects and self.path.endswith("/index.html"):
+                self.send_response(308)
+                self.send_header("Location", self.path.removesuffix("index.html"))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+            else:
+                super().do_GET()
 
     def end_headers(self):
         for name, value in self._host.headers.items():

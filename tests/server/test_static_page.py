@@ -1,16 +1,19 @@
 """The page as a folder: its files, where onnxruntime-web comes from, and what a browser does."""
 
+import fnmatch
 import json
 import os
 import re
 import shutil
 import stat
 import subprocess
+import unicodedata
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import elmokit
 from elmokit.errors import ConfigError, DownloadError, FormatError, InputError
 from elmokit.plots import project_pca
 from elmokit.search.index import Index
@@ -126,6 +129,16 @@ def test_an_index_that_a_page_cannot_have_is_refused(
     assert not (tmp_path / "site").exists()
 
 
+def test_a_model_whose_layer_0_is_aligned_is_refused(
+    language_model_folder, index, runtime, tmp_path
+):
+    size = elmokit.load(language_model_folder).bilm.config.output_size
+    model = elmokit.load(language_model_folder, align={0: np.eye(size), 1: np.eye(size)})
+    with pytest.raises(InputError, match=r"layer 0 of the model is aligned, but .*; align other"):
+        write_page(model, tmp_path / "site", index=index, onnxruntime=runtime)
+    assert not (tmp_path / "site").exists()
+
+
 def test_a_tokenizer_that_no_browser_has_is_refused():
     pytest.importorskip("rjieba", reason="needs rjieba, which is not there")
     with pytest.raises(ConfigError, match="the tokenizer jieba runs in Python only; choose moses"):
@@ -195,9 +208,9 @@ TOKENIZED = [
 
 def run_node(folder, module, function, values):
     """What a function of a script of the page returns for each of these lists of arguments."""
-    for name in (module, "requests"):
-        source = (PAGE / f"{name}.js").read_text("utf-8")
-        (folder / f"{name}.mjs").write_text(source.replace('.js"', '.mjs"'), "utf-8")
+    for path in PAGE.glob("*.js"):
+        source = path.read_text("utf-8").replace('.js"', '.mjs"')
+        (folder / f"{path.stem}.mjs").write_text(source, "utf-8")
     script = (
         f'import {{ {function} }} from "./{module}.mjs"; import {{ readFileSync }} from "node:fs";'
         'const values = JSON.parse(readFileSync("values.json", "utf-8"));'
@@ -262,6 +275,45 @@ def test_the_page_projects_and_clusters_as_python_does(tmp_path):
         )
     clusters = run_node(tmp_path, "projection", "cluster", [[groups[3].tolist(), 2]])
     assert clusters == [cluster(groups[3], clusters=2).tolist()]
+
+
+@NO_NODE
+def test_the_page_folds_all_characters_as_python_does(tmp_path):
+    characters = [
+        character
+        for character in map(chr, range(0x110000))
+        if unicodedata.category(character) not in ("Cn", "Co", "Cs")
+    ]
+    found = run_node(tmp_path, "passage_search", "fold", [[own] for own in characters])
+    folded = zip(characters, found, strict=True)
+    assert [(own, other) for own, other in folded if other != own.casefold()] == []
+
+
+@NO_NODE
+@pytest.mark.parametrize(
+    "glob",
+    ["[z-a]*", "[!z-a]*", "[c-az]*", "[b-a-c]*", "[a-c-e]*", "[--a]*", "[a--]*", "[ab-]?", "[]-a]*",
+     "[^\\]*", "[[]?", "[", "a*[s-u]ex?.*", "*.tx[!a-s]"],
+)  # fmt: skip
+def test_the_page_matches_globs_as_python_does(glob, tmp_path):
+    names = [
+        "a.txt",
+        "b1",
+        "c1",
+        "d1",
+        "e1",
+        "z1",
+        "-1",
+        "]1",
+        "^1",
+        "\\1",
+        "[1",
+        "[",
+        "",
+        "a/text.md",
+    ]
+    (found,) = run_node(tmp_path, "passage_search", "globMatcher", [[glob, names]])
+    assert found == [fnmatch.fnmatchcase(name, glob) for name in names]
 
 
 # In a browser.
@@ -379,6 +431,40 @@ def test_once_loaded_the_page_works_without_a_network(copied_site, visit):
     wait_for_contexts(again)
     again.goto(copied_site.url + "/index.html#view=search")
     again.locator("#search-results li").first.wait_for()
+
+
+@pytest.mark.full
+def test_a_host_that_redirects_index_html_has_a_page_without_a_network(static_folder, visit):
+    with StaticHost(static_folder, redirects=True) as host:
+        page = visit(host.url)
+        wait_for_contexts(page)
+        page.evaluate("() => navigator.serviceWorker.ready.then(() => {})")
+        host.stop()
+        again = page.context.new_page()
+        for path in ("/", "/index.html"):
+            again.goto(host.url + path)
+            wait_for_contexts(again)
+
+
+@pytest.mark.full
+def test_an_error_that_nobody_expected_is_shown_and_ends_the_request(static_site, browser):
+    with browser.new_context() as context:
+        page = context.new_page()
+        page.goto(static_site.url)
+        shown = page.evaluate("""async () => {
+            const path = new URL("page/requests.js", document.baseURI);
+            const { createRequester } = await import(path);
+            const error = document.getElementById("search-error");
+            const ended = new Promise((resolve) => {
+                addEventListener("unhandledrejection", resolve, { once: true });
+            });
+            const send = async () => { throw new SyntaxError("this is no pattern"); };
+            createRequester(error, send, () => {})({ query: "a" });
+            await ended;
+            const busy = error.closest("[role=tabpanel]").getAttribute("aria-busy");
+            return [error.textContent, error.hidden, busy];
+        }""")
+        assert shown == ["this is no pattern", False, "false"]
 
 
 @pytest.mark.full

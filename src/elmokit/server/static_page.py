@@ -131,6 +131,11 @@ def write_page(
     folder = Path(folder)
     check_new(folder)
     tokenizer = tokenizer_rules(embedder.pretrained.tokenizer)
+    if 0 in embedder.bilm.config.aligned_layers:
+        raise InputError(
+            "layer 0 of the model is aligned, but a page compares words by the plain one; "
+            "align other layers only, or serve the model (elmo serve)"
+        )
     unit = index.config.unit
     if unit == "words":
         raise InputError(

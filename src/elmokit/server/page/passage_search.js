@@ -137,22 +137,34 @@ const escaped = (text) => text.replace(/[\\^$.*+?()[\]{}|/]/gu, "\\$&");
 // Whether passages of a file are searched: all, or those with one of these names or globs.
 function fileFilter(globs, { passages }) {
   if (!globs.length) return () => true;
-  const patterns = globs.map((glob) => {
-    const parts = glob.match(/\*|\?|\[!?\]?[^\]]*\]|[^*?[]+|\[/gu) ?? [];
-    const pattern = parts.map((part) => {
-      if (part === "*") return ".*";
-      if (part === "?") return ".";
-      if (part.length < 3 || !part.startsWith("[")) return escaped(part);
-      const [, negation, characters] = part.match(/^\[(!?)(.*)\]$/su);
-      return `[${negation && "^"}${characters.replace(/[\\\]^[]/gu, "\\$&")}]`; // with ranges
-    });
-    return new RegExp(`^${pattern.join("")}$`, "su");
-  });
-  const isAllowed = (file) => globs.includes(file) || patterns.some((own) => own.test(file));
+  const matchers = globs.map(globMatcher);
+  const isAllowed = (file) => globs.includes(file) || matchers.some((matches) => matches(file));
   if (!passages.some(({ file }) => isAllowed(file))) {
     throw new BackendError(`no file of the index matches ${globs.join(", ")}`);
   }
   return isAllowed;
+}
+
+// Whether a name matches a glob, as Python's fnmatch.
+export function globMatcher(glob) {
+  const parts = glob.match(/\*|\?|\[!?\]?[^\]]*\]|[^*?[]+|\[/gu) ?? [];
+  const pattern = parts.map((part) => {
+    if (part === "*") return ".*";
+    if (part === "?") return ".";
+    if (part.length < 3 || !part.startsWith("[")) return escaped(part);
+    const [, negation, characters] = part.match(/^\[(!?)(.*)\]$/su);
+    return `[${negation && "^"}${characters.replace(/(.)-(.)|./gsu, rangeOf)}]`;
+  });
+  const whole = new RegExp(`^${pattern.join("")}$`, "su");
+  return (name) => whole.test(name);
+}
+
+// A range or a character of a glob in a regular expression; a reversed range has no character.
+function rangeOf(text, first, last) {
+  const literal = (character) => character.replace(/[\\\]^[-]/u, "\\$&");
+  if (first === undefined) return literal(text);
+  const isReversed = first.codePointAt(0) > last.codePointAt(0);
+  return isReversed ? "" : `${literal(first)}-${literal(last)}`;
 }
 
 function rank(candidates, query, index) {
@@ -291,8 +303,13 @@ const isContentWord = (word, { stopWords }) =>
   (ACRONYMS.has(word) || !stopWords.has(word.toLowerCase().replaceAll("’", "'")));
 
 // A word without the difference of capital and small letters, as Python's casefold.
-export const fold = (word) =>
-  [...word].map((character) => character.toUpperCase().toLowerCase()).join("");
+export const fold = (word) => [...word].map(foldCharacter).join("");
+
+function foldCharacter(character) {
+  if (character === "ı") return character; // not the small letter of I
+  if (/\p{Script=Cherokee}/u.test(character)) return character.toUpperCase();
+  return character.toLowerCase().toUpperCase().toLowerCase(); // the first for ẞ, which is ss
+}
 
 // For each hit, the positions of the content words that stand in the query in any form, and of
 // others that are near to one of its words and to the query as a whole.

@@ -40,7 +40,11 @@ export function createRequester(errorElement, send, show) {
         return;
       } catch (error) {
         if (signal.aborted) return;
-        if (!(error instanceof BackendError)) throw error;
+        if (!(error instanceof BackendError)) {
+          setBusy(false);
+          showError(error.message);
+          throw error;
+        }
         if (error.lasting) showLasting(error.message);
         showError(error.lasting ? "" : error.message);
         if (error.retryAfter === null) {

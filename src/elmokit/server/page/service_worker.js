@@ -15,7 +15,8 @@ self.addEventListener("install", (event) => {
   event.waitUntil((async () => {
     const cache = await caches.open(CACHE);
     const requests = urls(SMALL_FILES).map((url) => new Request(url, { cache: "no-cache" }));
-    await cache.addAll(requests);
+    const responses = await Promise.all(requests.map(load));
+    await Promise.all(requests.map((request, n) => cache.put(request, responses[n])));
     for (const url of urls(LARGE_FILES)) {
       const kept = await caches.match(url);
       if (kept) await cache.put(url, kept);
@@ -38,6 +39,16 @@ self.addEventListener("fetch", (event) => {
   if (urls(SMALL_FILES).includes(known)) event.respondWith(fromCache(known, event));
   if (urls(LARGE_FILES).includes(known)) event.respondWith(fromCache(known, event));
 });
+
+// A response without its redirect: some hosts redirect index.html to its folder, and browsers open
+// no page from a redirected response.
+async function load(request) {
+  const response = await fetch(request);
+  const { ok, redirected, status, headers } = response;
+  if (!ok) throw new TypeError(`${request.url}: the server answered ${status}`);
+  if (!redirected) return response;
+  return new Response(await response.blob(), { status, headers });
+}
 
 async function fromCache(url, event) {
   const cache = await caches.open(CACHE);
