@@ -249,15 +249,12 @@ class Run:
 
 def descendants(pid: int) -> list[int]:
     """The processes that a process has started, and those that they have."""
-    found = []
-    for path in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            children = [int(child) for child in path.read_text().split()]
-        except OSError:  # it has ended
-            continue
-        for child in children:
-            found += [child, *descendants(child)]
-    return found
+    try:
+        lists = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:  # it has ended
+        return []
+    children = [int(child) for text in lists for child in text.split()]
+    return children + [each for child in children for each in descendants(child)]
 
 
 def command_of(pid: int) -> str:
